@@ -1,0 +1,41 @@
+"""PyTorch, imported in one place: quietly, and with one clear line where it is missing.
+
+A bare torch install warns that NumPy is missing; nothing here uses NumPy, so that one
+warning is dropped, and only while torch is imported.
+"""
+
+import copy
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+try:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+        import torch
+        from torch import nn
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
+    print("torch is not installed: pip install -r requirements.txt", file=sys.stderr)
+    raise SystemExit(2) from None
+
+__all__ = ["PUBLISHED_TORCH", "nn", "seeded", "torch"]
+
+PUBLISHED_TORCH = "2.13.0"  # the release that the printed numbers come from
+
+
+@contextmanager
+def seeded(seed: int, after: Iterable[nn.Module] = ()) -> Iterator[None]:
+    """Draw random numbers inside as from `seed`; the caller's state is left as found.
+
+    after: layers of the same family that were drawn first. As many numbers are drawn
+    and thrown away, so that a layer made in a later step gets the numbers it would get
+    in a constructor that makes them all, one after the other.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        for layer in after:
+            copy.deepcopy(layer).reset_parameters()
+        yield

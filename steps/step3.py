@@ -1,0 +1,31 @@
+"""Step 3: next-token pairs
+
+One sentence holds as many lessons as it has inputs: each prefix, and the token it must
+predict. Layers expect a batch of sentences, so the ids get a batch axis in front.
+"""
+
+from steps.compare import equal
+from steps.pytorch import torch
+from steps.walk.order import Table
+
+
+def step(input_ids):
+    B, T = 1, len(input_ids)  # one sentence
+    token_ids_tensor = torch.tensor(input_ids)  # (T)
+    batch_ids = token_ids_tensor.unsqueeze(0)  # (B, T)
+    return token_ids_tensor, batch_ids, B, T
+
+
+def notes(inputs, targets, T):
+    rows = [(" ".join(inputs[: end + 1]), "->", targets[end]) for end in range(T)]
+    yield Table(("prefix", "", "predicts"), tuple(rows))
+
+
+def checks(token_ids_tensor, batch_ids):
+    yield "sentence 0 of the batch is the list of ids", equal(batch_ids[0], token_ids_tensor)
+
+
+if __name__ == "__main__":
+    from steps.walk.command import step as show
+
+    show(__file__)

@@ -1,0 +1,1 @@
+"""What runs the steps, records them and renders the record."""

@@ -1,0 +1,228 @@
+"""The command line of `gptversion.py` and of every step: flags, errors, exit codes.
+
+Exit codes: 0 all is well, 1 a check failed, 2 the command cannot be done as asked.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from steps import tokens
+from steps.errors import UserError
+
+SENTENCE = "The river bank was muddy"
+FOLLOWED = "bank"
+MOST_SCORES = 2**26  # elements of one (H, T, T) tensor: 256 MB in float32
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ")
+        print(f"{self.prog}: {message}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A reader of whole numbers from `low` to `high`."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(
+                f"takes a whole number from {low} to {high}, not {text!r}"
+            )
+        return value
+
+    return read
+
+
+def probability(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"takes a number from 0 to below 1, not {text!r}")
+    return value
+
+
+def parser(prog: str, description: str) -> Parser:
+    """The flags that every step takes, with the demo's sizes as defaults."""
+    made = Parser(prog=prog, description=description, allow_abbrev=False)
+    add = made.add_argument
+    add("--text", default=SENTENCE, help="the sentence; its last token is only a target")
+    add("--d-in", type=whole(1, 4096), default=4, metavar="N", help="input features a token")
+    add("--heads", type=whole(1, 256), default=2, metavar="N", help="heads (H)")
+    add("--head-dim", type=whole(1, 1024), default=3, metavar="N", help="features a head (D)")
+    add("--dropout", type=probability, default=0.5, metavar="P", help="attention dropout")
+    add("--seed", type=whole(0, 2**63 - 1), default=123, metavar="N", help="of every draw")
+    add("--follow", metavar="TOKEN", help="the input token to follow (default: bank)")
+    return made
+
+
+def settings(flags: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The walk's settings from the flags, and a remark for the reader or ''.
+
+    Raises UserError, before anything is printed, for what no step could show.
+    """
+    if not flags.text.strip():
+        raise UserError("--text: is blank; give a sentence of two tokens or more")
+    try:
+        flags.text.encode()
+    except UnicodeEncodeError:
+        raise UserError("--text: has bytes that are not UTF-8") from None
+    ids = tokens.encode(flags.text)
+    if len(ids) < 2:
+        raise UserError(
+            f"--text: {flags.text!r} is one token; give two or more, one to read and one "
+            "to predict"
+        )
+    width = flags.heads * flags.head_dim
+    if width > 4096:
+        raise UserError(f"--heads x --head-dim: is {width}; at most 4096")
+    length = len(ids) - 1
+    most = int((MOST_SCORES / flags.heads) ** 0.5)
+    if length > most:
+        raise UserError(
+            f"--text: has {length + 1} tokens; with --heads {flags.heads} at most {most + 1}"
+        )
+    labels = [tokens.label(tokens.piece_of(flags.text, token_id)) for token_id in ids[:-1]]
+    follow, remark = followed(flags.follow, labels, flags.text, ids[-1])
+    values = {
+        "text": flags.text,
+        "d_in": flags.d_in,
+        "H": flags.heads,
+        "D": flags.head_dim,
+        "dropout": flags.dropout,
+        "seed": flags.seed,
+        "follow": follow,
+    }
+    return values, remark
+
+
+def followed(wanted: str | None, labels: list[str], text: str, last: int) -> tuple[int, str]:
+    """The position of the token to follow, and a remark where it is not the only one."""
+    if wanted is None:
+        wanted = FOLLOWED if FOLLOWED in labels else labels[-1]
+    wanted = wanted.strip() or wanted
+    if wanted not in labels:
+        target = tokens.label(tokens.piece_of(text, last))
+        why = "is only a target, never an input" if wanted == target else "is not in the text"
+        known = list(dict.fromkeys(labels))
+        shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+        raise UserError(f"--follow: {wanted!r} {why}; one of: {shown}")
+    position, count = labels.index(wanted), labels.count(wanted)
+    if count == 1:
+        return position, ""
+    return position, f"{wanted!r} occurs {count} times; the first, at index {position}, is followed."
+
+
+def quietly(run: Callable[[], int]) -> NoReturn:
+    """Run a command to its exit code: one line for the reader's errors, none for | head."""
+    if hasattr(sys.stdout, "reconfigure"):  # a console that lacks a character shows \\u....
+        sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stderr.reconfigure(errors="backslashreplace")
+    try:
+        code = run()
+        sys.stdout.flush()
+    except UserError as error:
+        sys.stdout.flush()
+        print(f"{name_of_program()}: {error}", file=sys.stderr)
+        code = 2
+    except BrokenPipeError:  # the reader of the pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        code = 130
+    raise SystemExit(code)
+
+
+def name_of_program() -> str:
+    name = os.path.basename(sys.argv[0])
+    return name if name == "gptversion.py" else f"steps.{name.removesuffix('.py')}"
+
+
+def colour_wanted() -> bool:
+    """Colour on a terminal that shows it, unless NO_COLOR asks for none."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain and os.name != "nt"
+
+
+def note_other_torch() -> None:
+    """Say once, on standard error, when the numbers may not be the published ones."""
+    if "torch" in sys.modules:
+        from steps.pytorch import PUBLISHED_TORCH, torch
+
+        if torch.__version__.partition("+")[0] != PUBLISHED_TORCH:
+            print(
+                f"note: the published numbers are from torch {PUBLISHED_TORCH}; "
+                f"this is {torch.__version__}",
+                file=sys.stderr,
+            )
+
+
+def show(numbers: list[int], values: dict[str, Any], whole_run: bool, remark: str) -> int:
+    """Print the blocks of these steps; 1 when a check failed."""
+    from steps.walk.order import Walk
+    from steps.walk.text import LEGEND, Text, closing
+
+    if remark:
+        print(remark + ("\n" if whole_run else ""), file=sys.stdout if whole_run else sys.stderr)
+    if whole_run:
+        print(f'Multi-head attention, one shape at a time: "{values["text"]}"\n\n{LEGEND}\n')
+    text = Text(colour_wanted())
+    made = held = 0
+    for count, block in enumerate(Walk(values).blocks(numbers)):
+        print(("\n" if count else "") + text.block(block), end="")
+        made += len(block.checks)
+        held += sum(check.holds for check in block.checks)
+    if whole_run:
+        print("\n" + closing(made, held))
+    note_other_torch()
+    return 0 if made == held else 1
+
+
+def step(file: str, argv: Sequence[str] | None = None) -> NoReturn:
+    """`python -m steps.stepN`: that step's block, as in the full run."""
+    number = int(os.path.basename(file)[len("step") : -len(".py")])
+
+    def run() -> int:
+        flags = parser(f"steps.step{number}", f"Step {number} of the walk.").parse_args(argv)
+        values, remark = settings(flags)
+        return show([number], values, False, remark)
+
+    quietly(run)
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """`python gptversion.py`: every step in order, or one of its other forms."""
+
+    def run() -> int:
+        made = parser("gptversion.py", "Multi-head attention, one shape at a time.")
+        made.add_argument("--list", action="store_true", help="name the steps and stop")
+        made.add_argument("--json", action="store_true", help="the whole walk as JSON")
+        flags = made.parse_args(argv)
+        from steps.walk.order import titles
+
+        if flags.list:
+            from steps.walk.text import listing
+
+            print("\n".join(listing(titles())))
+            return 0
+        values, remark = settings(flags)
+        numbers = [title.number for title in titles()]
+        if flags.json:
+            from steps.walk.document import write
+
+            return write(values, sys.stdout)
+        return show(numbers, values, True, remark)
+
+    quietly(run)

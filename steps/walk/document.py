@@ -1,0 +1,83 @@
+"""The record as one strict JSON document: `gptversion.py --json`."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from steps.walk.order import Block, Table, Walk, titles
+
+if TYPE_CHECKING:
+    from steps.walk.recorder import Entry
+
+MOST_VALUES = 1_000_000  # of one tensor; a larger one's "values" are null
+
+
+def write(settings: Mapping[str, Any], out: TextIO) -> int:
+    """Write the whole walk; 1 when a check failed.
+
+    {"torch", "seed", "steps": [{"number", "title", "article", "tensors", "wrong_turns",
+    "notes", "checks"}]}; non-finite numbers are the strings "-inf", "inf" and "nan".
+    """
+    numbers = [title.number for title in titles()]
+    steps, holds = [], True
+    for block in Walk(settings).blocks(numbers):
+        steps.append(step(block))
+        holds = holds and all(check.holds for check in block.checks)
+    from steps.pytorch import torch
+
+    whole = {"torch": torch.__version__, "seed": settings["seed"], "steps": steps}
+    json.dump(whole, out, allow_nan=False)
+    out.write("\n")
+    return 0 if holds else 1
+
+
+def step(block: Block) -> dict[str, Any]:
+    return {
+        "number": block.title.number,
+        "title": block.title.title,
+        "article": list(block.title.headings),
+        "tensors": [tensor(entry) for entry in block.entries if entry.name],
+        "wrong_turns": [
+            {
+                "says": turn.says,
+                "tensors": [tensor(entry) for entry in turn.entries if entry.name],
+                "statement": turn.statement,
+                "error": turn.error,
+            }
+            for turn in block.wrong_turns
+        ],
+        "notes": [
+            {"header": note.header, "rows": note.rows} if isinstance(note, Table) else note
+            for note in block.notes
+        ],
+        "checks": [
+            {"claim": check.claim, "holds": check.holds, "detail": check.detail}
+            for check in block.checks
+        ],
+    }
+
+
+def tensor(entry: "Entry") -> dict[str, Any]:
+    small = entry.tensor.numel() <= MOST_VALUES
+    return {
+        "name": entry.name,
+        "statement": entry.statement,
+        "shape": list(entry.shape),
+        "axes": list(entry.axes),
+        "stride": list(entry.stride),
+        "offset": entry.offset,
+        "contiguous": entry.contiguous,
+        "origin": entry.origin,
+        "shares_storage_with": entry.shares_storage_with,
+        "values": strict(entry.numbers().tolist()) if small else None,
+    }
+
+
+def strict(value: Any) -> Any:
+    """Nested lists in which non-finite numbers are strings."""
+    if isinstance(value, list):
+        return [strict(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

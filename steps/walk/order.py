@@ -1,0 +1,260 @@
+"""The steps in order: what each is called, what it needs, and how it is run.
+
+A step file `stepN.py` holds
+
+    a docstring     "Step N: title", the article's headings, what the reader is shown
+    step(...)       pure: named tensors in, named tensors out
+    wrong_...(...)  a wrong turn, run for real; its docstring says what is wrong
+    notes(...)      yields sentences and tables, computed from the tensors
+    checks(...)     yields (claim, outcome), outcomes from `steps.compare`
+
+Each function's signature is its list of needs: settings, sizes, and whatever earlier
+steps return. The names in a `return` statement are the names of what is returned.
+"""
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from steps.walk.source import Source
+
+if TYPE_CHECKING:
+    from steps.walk.recorder import Entry
+
+STEPS = Path(__file__).parent.parent
+SETTINGS = ("text", "d_in", "H", "D", "dropout", "seed", "follow")
+
+
+@dataclass(frozen=True)
+class Title:
+    """A step's place in the walk, known without running it."""
+
+    number: int
+    title: str
+    headings: tuple[str, ...]  # of the article; () where it has none
+
+    @property
+    def module(self) -> str:
+        return f"steps.step{self.number}"
+
+    @property
+    def file(self) -> str:
+        return str(STEPS / f"step{self.number}.py")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for the reader, under a header; a note that is not a sentence."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A claim that was executed."""
+
+    claim: str
+    holds: bool
+    detail: str
+
+
+@dataclass
+class WrongTurn:
+    """A wrong turn that was taken for real: what it made, or the error it raised."""
+
+    function: str
+    says: str
+    entries: list["Entry"] = field(default_factory=list)
+    error: str = ""
+    statement: str = ""  # the one that raised
+
+
+@dataclass
+class Block:
+    """Everything that one step has to show."""
+
+    title: Title
+    says: str
+    tokens: list[str] = field(default_factory=list)  # the inputs, one a position
+    head_dim: int = 0  # numbers a head
+    follow: int = 0  # the position of the token that is followed
+    entries: list["Entry"] = field(default_factory=list)
+    wrong_turns: list[WrongTurn] = field(default_factory=list)
+    notes: list[str | Table] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+
+def titles() -> list[Title]:
+    """Every step there is, in order, read from the files' docstrings."""
+    numbers = sorted(int(p.stem[4:]) for p in STEPS.glob("step*.py") if p.stem[4:].isdigit())
+    found = []
+    for number in numbers:
+        source = (STEPS / f"step{number}.py").read_text(encoding="utf-8")
+        found.append(title_of(number, ast.get_docstring(ast.parse(source)) or ""))
+    return found
+
+
+def title_of(number: int, doc: str) -> Title:
+    """The title and the article's headings from a step's docstring."""
+    first, _, rest = doc.partition("\n")
+    headings = re.match(r"\s*Article: (.*?)(?:\n\n|$)", rest, re.DOTALL)
+    quoted = tuple(re.findall(r'"([^"]+)"', " ".join(headings[1].split()))) if headings else ()
+    return Title(number, first.split(":", 1)[1].strip(), quoted)
+
+
+def says_of(doc: str) -> str:
+    """The rest of the docstring: what the reader is told first."""
+    parts = [" ".join(part.split()) for part in doc.split("\n\n")[1:]]
+    return "\n\n".join(part for part in parts if not part.startswith("Article: "))
+
+
+def needs(function: Callable) -> tuple[str, ...]:
+    code = function.__code__  # type: ignore[attr-defined]
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+class Walk:
+    """One run through the steps with given settings.
+
+    settings: text, d_in, H, D, dropout, seed and follow.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.known: dict[str, Any] = dict(settings)
+        self.axes: dict[str, tuple[str, ...]] = {}
+        self.titles = titles()
+        self._sources: dict[int, Source] = {}
+
+    def blocks(self, numbers: list[int]) -> Iterator[Block]:
+        """The blocks of these steps; what they need from earlier ones is replayed."""
+        wanted = set(numbers)
+        run = sorted(self._with_needs(wanted))
+        for number in run:
+            block = self._run(self._title(number), show=number in wanted)
+            if number in wanted:
+                yield block
+            self._forget([later for later in run if later > number])
+
+    def _title(self, number: int) -> Title:
+        return next(title for title in self.titles if title.number == number)
+
+    def _source(self, number: int) -> Source:
+        if number not in self._sources:
+            self._sources[number] = Source(self._title(number).file)
+        return self._sources[number]
+
+    def _with_needs(self, wanted: set[int]) -> set[int]:
+        """The wanted steps and the earlier ones that make what they take."""
+        if len(wanted) == len(self.titles):
+            return set(wanted)
+        run: set[int] = set()
+        missing: set[str] = set()
+        for title in reversed(self.titles):
+            source = self._source(title.number)
+            makes = {name for f in source.functions() for name in source.returns(f)}
+            if title.number in wanted:
+                run.add(title.number)
+                missing |= {need for f in source.functions() for need in source.takes(f)}
+            elif makes & missing:
+                run.add(title.number)
+                missing |= set(source.takes("step"))
+        return run
+
+    def _forget(self, later: list[int]) -> None:
+        """Drop tensors that no later step takes, so that long texts fit in memory."""
+        used = {*SETTINGS, "inputs"}
+        for number in later:
+            source = self._source(number)
+            used |= {need for f in source.functions() for need in source.takes(f)}
+        for name in [name for name in self.known if name not in used]:
+            del self.known[name]
+
+    def _run(self, title: Title, show: bool) -> Block:
+        module = importlib.import_module(title.module)
+        doc = module.__doc__ or ""
+        block = Block(title, says_of(doc))
+        outputs, block.entries, _ = self._call(module, module.step, show, raises=())
+        self.known.update(outputs)
+        self.axes.update({e.name: e.axes for e in block.entries if e.name})
+        block.tokens = list(self.known.get("inputs", []))
+        block.follow, block.head_dim = self.known["follow"], self.known["D"]
+        if not show:
+            return block
+        local = dict(self.known)
+        for name, function in vars(module).items():
+            if name.startswith("wrong_"):
+                turn = WrongTurn(name, " ".join((function.__doc__ or "").split()))
+                outputs, turn.entries, failed = self._call(module, function, True, RuntimeError)
+                if failed:
+                    turn.error, turn.statement = failed
+                local.update(outputs)
+                block.wrong_turns.append(turn)
+        if hasattr(module, "notes"):
+            block.notes = list(module.notes(*(local[n] for n in needs(module.notes))))
+        if hasattr(module, "checks"):
+            for claim, outcome in module.checks(*(local[n] for n in needs(module.checks))):
+                detail = "" if outcome.holds else outcome.detail
+                block.checks.append(Check(claim, outcome.holds, detail))
+        return block
+
+    def _call(
+        self, module: ModuleType, function: Callable, record: bool, raises: Any
+    ) -> tuple[dict[str, Any], list["Entry"], tuple[str, str] | None]:
+        """Run one function of a step: its outputs by name, its record, its error."""
+        arguments = {name: self.known[name] for name in needs(function)}
+        names = self._source_of(module).returns(function.__name__)
+        recorder: Any = nullcontext()
+        if record and uses_torch():
+            from steps.walk.recorder import Recorder
+
+            sizes = {k: v for k, v in self.known.items() if type(v) is int}
+            files = [str(module.__file__), *getattr(module, "ALSO_RECORD", ())]
+            recorder = Recorder(files, arguments, self.axes, sizes)
+        failed = None
+        result: Any = ()
+        with no_grad(), recorder:
+            try:
+                result = function(**arguments)
+            except raises as error:
+                line = self._line_of(error, str(module.__file__))
+                place = self._source_of(module).at_line(line)
+                failed = (f"{type(error).__name__}: {error}", place)
+        outputs = {}
+        if not failed and names:
+            outputs = dict(zip(names, result if len(names) > 1 else [result], strict=True))
+        entries = []
+        if recorder and hasattr(recorder, "entries"):
+            recorder.name_outputs(str(module.__file__), function.__name__, outputs)
+            entries = recorder.entries
+        return outputs, entries, failed
+
+    def _source_of(self, module: ModuleType) -> Source:
+        return self._source(int(module.__name__.rpartition("step")[2]))
+
+    @staticmethod
+    def _line_of(error: BaseException, file: str) -> int:
+        """The line of `file` that led to the error."""
+        line, trace = 0, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == file:
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        return line
+
+
+def uses_torch() -> bool:
+    """Steps 1 and 2 are plain lists: when they run, nothing has imported torch yet."""
+    return "torch" in sys.modules
+
+
+def no_grad() -> Any:
+    """Nothing is trained, so no graph is kept."""
+    return sys.modules["torch"].no_grad() if uses_torch() else nullcontext()

@@ -1,0 +1,401 @@
+"""The recorder: watches torch calls made by given files and writes down each result.
+
+    with Recorder([step15.__file__]) as recorder:
+        step15.step(...)
+    for entry in recorder.entries: ...
+
+Every torch call passes through a `TorchFunctionMode` as its author wrote it, the links
+of a chain one by one. The calling frame gives the place in the source, the place gives
+the statement, and the statement gives the name. Where the numbers came from is measured
+on the tensors themselves, never taken from the name of the function:
+
+    rearranged  the result lives in the storage of an earlier tensor
+    copied      new storage, and every number is one of the inputs' numbers
+    computed    new numbers
+"""
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from steps.pytorch import nn, torch
+from steps.walk.source import Place, Source, Statement
+
+SMALL = 65_536  # elements; larger results are kept by reference, not cloned
+
+TORCH = os.path.dirname(torch.__file__) + os.sep
+DRAWING = ("__init__", "reset_parameters")  # a layer filling its weights
+
+
+@dataclass(eq=False)
+class Entry:
+    """One result of one torch call, or one weight of a layer that a statement made."""
+
+    name: str  # what the source calls it; "" for a link of a chain
+    statement: str  # the whole statement, its comment left out
+    expression: str  # the part of it that this call is
+    here: str  # the statement with the sizes of this run filled in
+    function: str  # torch's name of the call, such as "view"
+    place: Place
+    tensor: torch.Tensor  # kept alive: its address must not be used again
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int  # of its first element in the storage, in elements
+    contiguous: bool
+    origin: str  # "computed", "rearranged" or "copied"
+    shares_storage_with: str | None  # the tensor that first had this storage
+    axes: tuple[str, ...]
+    values: torch.Tensor | None  # a copy made at once, None when larger than SMALL
+    in_place: bool = False
+    index: int | None = None  # which of several results of one call
+    call: tuple[Any, tuple, dict] | None = None  # function, args, kwargs
+
+    def numbers(self) -> torch.Tensor:
+        """The values as they were when recorded (the tensor itself when large)."""
+        return self.tensor.detach() if self.values is None else self.values
+
+
+class Recorder(torch.overrides.TorchFunctionMode):
+    """Record the torch calls that `files` make while this context is open.
+
+    files: source files whose calls are recorded; calls made deeper, inside torch or
+    another file, count as the call of these files that led to them.
+    known: tensors and layers from before, by name, for `shares_storage_with` and axes.
+    sizes: axis names to sizes, for the axes written in comments.
+    keep_calls: keep each call's function and arguments (more memory).
+    small: results with more elements than this are kept by reference only.
+    """
+
+    def __init__(
+        self,
+        files: Iterable[str],
+        known: Mapping[str, Any] | None = None,
+        axes: Mapping[str, tuple[str, ...]] | None = None,
+        sizes: Mapping[str, int] | None = None,
+        keep_calls: bool = False,
+        small: int = SMALL,
+    ) -> None:
+        super().__init__()
+        self.entries: list[Entry] = []
+        self._files = set(files)
+        self._sizes = dict(sizes or {})
+        self._keep_calls = keep_calls
+        self._small = small
+        self._sources: dict[str, Source] = {}
+        self._positions: dict[CodeType, list[tuple]] = {}
+        self._owners: dict[int, tuple[str, torch.Tensor]] = {}
+        self._axes: dict[int, tuple[tuple[str, ...], torch.Tensor]] = {}
+        self._counts: dict[tuple, int] = {}
+        self._last: tuple[Any, ...] = ()
+        for name, tensor in named_tensors(known or {}):
+            self._own(name, tensor)
+            if axes and name in axes:
+                self._axes[id(tensor)] = (axes[name], tensor)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: D105
+        kwargs = kwargs or {}
+        frame, callee = self._caller()
+        if frame is None:
+            return func(*args, **kwargs)
+        tensors = list(tensors_in((args, kwargs)))
+        versions = [tensor._version for tensor in tensors]
+        result = func(*args, **kwargs)
+        changed = [t for t, v in zip(tensors, versions, strict=True) if t._version != v]
+        results = list(tensors_in(result)) or (changed if result is None else [])
+        if results:
+            self._record(frame, callee, func, args, kwargs, tensors, results, changed)
+        return result
+
+    def _caller(self) -> tuple[FrameType | None, FrameType | None]:
+        """The innermost frame of a watched file, and the frame that it called."""
+        callee, frame = None, sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename not in self._files:
+            if frame.f_code.co_name in DRAWING and is_torch(frame):
+                return None, None  # recorded when the layer is made
+            callee, frame = frame, frame.f_back
+        return frame, callee
+
+    def _place(self, frame: FrameType) -> Place:
+        code = frame.f_code
+        if code not in self._positions:
+            get = getattr(code, "co_positions", None)  # Python 3.11 and later
+            self._positions[code] = list(get()) if get else []
+        positions = self._positions[code]
+        if positions:
+            line, end, column, end_column = positions[frame.f_lasti // 2]
+            if line and end and end_column is not None:
+                return Place(code.co_filename, line, end, column, end_column)
+        return Place(code.co_filename, frame.f_lineno, frame.f_lineno, None, None)
+
+    def _source(self, file: str) -> Source:
+        if file not in self._sources:
+            self._sources[file] = Source(file)
+        return self._sources[file]
+
+    def _record(self, frame, callee, func, args, kwargs, tensors, results, changed):
+        place = self._place(frame)
+        source = self._source(place.file)
+        names = source.names(place)
+        statement = source.statement(place)
+        # Several torch calls made inside one call of the source are one step of it:
+        # the last one's results stand for them all.
+        here = (frame, frame.f_lasti, callee)
+        if callee is not None and self._last[:3] == here:
+            del self.entries[self._last[3] :]
+        else:
+            self._counts[place] = self._counts.get(place, -1) + 1
+            if place.column is None and self.entries and self.entries[-1].name in names:
+                self.entries[-1].name = ""  # by line only: the last call has the name
+        self._last = (*here, len(self.entries))
+        many = len(results) > 1
+        for index, tensor in enumerate(results):
+            if len(names) == 1 or not names:
+                name = names[0] if names else ""
+                name = f"{name}[{index}]" if many and name else name
+            else:  # q, k, v = (... for w in ...): one after the other
+                turn = index if many else self._counts[place]
+                name = names[turn % len(names)]
+            in_place = any(tensor is other for other in changed)
+            shares = self._owners.get(storage(tensor))
+            if in_place:
+                origin = "computed"
+            elif shares or any(storage(tensor) == storage(t) for t in tensors):
+                origin = "rearranged"
+            else:
+                origin = "copied" if is_copy(func, args, kwargs, tensor) else "computed"
+            axes = self._axes_of(frame, statement, name, tensor, func, args, tensors)
+            values = None
+            if tensor.numel() <= self._small and not tensor.is_meta:
+                values = tensor.detach().clone()
+            entry = Entry(
+                name=name,
+                statement=statement.text if statement else "",
+                expression=source.text(tuple(place[1:]))  # type: ignore[arg-type]
+                if place.column is not None
+                else (statement.text if statement else ""),
+                here=fill_in(statement.text, frame) if statement else "",
+                function=getattr(func, "__name__", str(func)),
+                place=place,
+                tensor=tensor,
+                shape=tuple(tensor.shape),
+                stride=tuple(tensor.stride()),
+                offset=tensor.storage_offset(),
+                contiguous=tensor.is_contiguous(),
+                origin=origin,
+                shares_storage_with=shares[0] if shares else None,
+                axes=axes,
+                values=values,
+                in_place=in_place,
+                index=index if many else None,
+                call=(func, args, kwargs) if self._keep_calls else None,
+            )
+            self.entries.append(entry)
+            if not shares:
+                self._own(name or entry.expression, tensor)
+            self._axes[id(tensor)] = (axes, tensor)
+
+    def name_outputs(self, file: str, function: str, outputs: Mapping[str, Any]) -> None:
+        """Record what a function returned and no torch call made under its name.
+
+        That is the weights of the layers it made, as `layer.weight`, and parameters:
+        `nn.Parameter(torch.rand(2, 3))` is the tensor that torch.rand made.
+        """
+        source = self._source(file)
+        for name, value in outputs.items():
+            place = source.assignment(function, name)
+            if place is None or any(entry.name == name for entry in self.entries):
+                continue
+            statement = source.statement(place)
+            assert statement is not None
+            if isinstance(value, nn.Module):
+                for part, tensor in value.named_parameters():
+                    entry = self._made(f"{name}.{part}", tensor, statement, place)
+                    at = [e.place[:2] <= place[:2] for e in self.entries].count(True)
+                    self.entries.insert(at, entry)
+            elif isinstance(value, torch.Tensor):
+                for entry in self.entries:
+                    if storage(entry.tensor) == storage(value) and not entry.name:
+                        entry.name, entry.tensor = name, value
+                        entry.axes = statement.axes or entry.axes
+                        self._owners[storage(value)] = (name, value)
+                        break
+
+    def _made(self, name, tensor, statement: Statement, place: Place) -> Entry:
+        axes = statement.axes
+        if axes is None or len(axes) != tensor.dim():
+            axes = tuple(str(size) for size in tensor.shape)
+        self._own(name, tensor)
+        small = tensor.numel() <= self._small
+        return Entry(
+            name=name,
+            statement=statement.text,
+            expression=statement.text.partition(" = ")[2],
+            here=statement.text,
+            function="parameter",
+            place=place,
+            tensor=tensor,
+            shape=tuple(tensor.shape),
+            stride=tuple(tensor.stride()),
+            offset=tensor.storage_offset(),
+            contiguous=tensor.is_contiguous(),
+            origin="computed",
+            shares_storage_with=None,
+            axes=axes,
+            values=tensor.detach().clone() if small else None,
+        )
+
+    def _own(self, name: str, tensor: torch.Tensor) -> None:
+        self._owners.setdefault(storage(tensor), (name, tensor))
+
+    def _axes_of(self, frame, statement, name, tensor, func, args, tensors):
+        """Axis names: from the statement's comment, else from the inputs' axes."""
+        if statement and statement.axes is not None and (name or is_return(statement)):
+            check_axes(frame, statement, tensor, self._sizes)
+            return statement.axes
+        shape = tuple(tensor.shape)
+        for other in tensors:
+            axes = self._axes.get(id(other), (None,))[0]
+            if not axes or len(axes) != tensor.dim():
+                continue
+            moved = moved_axes(func, args, axes, other, tensor)
+            if moved is not None:
+                return moved
+        for other in tensors:
+            axes = self._axes.get(id(other), (None,))[0]
+            if axes and tuple(other.shape) == shape:
+                return axes
+        return tuple(str(size) for size in shape)
+
+
+def is_return(statement: Statement) -> bool:
+    return isinstance(statement.node, ast.Return)
+
+
+def is_torch(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(TORCH)
+
+
+def moved_axes(func, args, axes, before, after) -> tuple[str, ...] | None:
+    """The axes after a transpose or permute: run the same call on a marked shape."""
+    name = getattr(func, "__name__", "")
+    if name not in ("transpose", "permute", "swapaxes", "__get__", "t", "mT"):
+        return None
+    marks = torch.empty(tuple(range(2, 2 + before.dim())), device="meta")
+    with torch._C.DisableTorchFunction():
+        moved = func(marks, *args[1:])
+    return tuple(axes[size - 2] for size in moved.shape)
+
+
+def check_axes(frame, statement, tensor, sizes) -> None:
+    """Hold an axes comment against the tensor; a wrong comment is our own error."""
+    values = {**sizes, **numbers_of(frame)}
+    expected = []
+    for axis in statement.axes:
+        size = 1
+        for part in axis.split("*"):
+            part = part.strip()
+            size *= int(part) if part.isdigit() else values[part]
+        expected.append(size)
+    if tuple(expected) != tuple(tensor.shape):
+        raise AssertionError(
+            f"{frame.f_code.co_filename}:{frame.f_lineno}: the comment says "
+            f"({', '.join(statement.axes)}) = {tuple(expected)}, "
+            f"the tensor is {tuple(tensor.shape)}"
+        )
+
+
+def numbers_of(frame: FrameType) -> dict[str, int]:
+    """The whole numbers that the frame's code can name: its locals and self's."""
+    found = {}
+    owner = frame.f_locals.get("self")
+    if owner is not None:
+        for key, value in vars(owner).items():
+            if type(value) in (int, float):
+                found[key] = value
+    for key, value in frame.f_locals.items():
+        if type(value) in (int, float):
+            found[key] = value
+    return found
+
+
+def fill_in(text: str, frame: FrameType) -> str:
+    """The statement's right side with this run's sizes in place of their names."""
+    numbers = numbers_of(frame)
+    left, equals, right = text.partition(" = ")
+    if not equals:
+        left, right = "", text
+
+    def number(match: re.Match) -> str:
+        name = match[0].removeprefix("self.")
+        return str(numbers[name]) if name in numbers else match[0]
+
+    # a name, not part of a longer one, an attribute, a call or a keyword
+    right = re.sub(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*(?![\w.(\[=\"'])", number, right)
+    return left + equals + right
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """The address of the memory that holds the tensor's numbers."""
+    return tensor.untyped_storage()._cdata
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from tensors_in(part)
+
+
+def named_tensors(values: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) for tensors, and name.weight and so on for the tensors of layers."""
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            yield name, value
+        elif isinstance(value, nn.Module):
+            for part, tensor in (*value.named_parameters(), *value.named_buffers()):
+                yield f"{name}.{part}", tensor
+
+
+def is_copy(func, args, kwargs, result: torch.Tensor) -> bool:
+    """Whether `result` holds its inputs' numbers and nothing else.
+
+    Copying commutes with any function of the numbers, and computing does not: the call
+    is made again on changed numbers, and the outcome must have changed in the same way.
+    """
+    inputs = [t for t in tensors_in((args, kwargs)) if t.dtype == result.dtype]
+    if not inputs or result.is_meta or result.numel() == 0 or result.dtype == torch.bool:
+        return False
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        flat = result.detach().reshape(-1)
+        for at in {0, flat.numel() // 3, flat.numel() // 2, flat.numel() - 1}:
+            if not any((t.detach() == flat[at]).any() for t in inputs):
+                return False
+
+        def change(value):
+            if isinstance(value, torch.Tensor):
+                return value * value + 3 if value.dtype == result.dtype else value
+            if isinstance(value, tuple | list):
+                return type(value)([change(part) for part in value])
+            if isinstance(value, dict):
+                return {key: change(part) for key, part in value.items()}
+            return value
+
+        with torch.random.fork_rng(devices=[]):  # dropout must not draw twice
+            try:
+                again = func(*change(args), **change(kwargs))
+            except (RuntimeError, TypeError, IndexError):
+                return False
+        return any(
+            t.shape == result.shape and torch.equal(t, change(result.detach()))
+            for t in tensors_in(again)
+        )

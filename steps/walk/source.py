@@ -1,0 +1,134 @@
+"""A source file read once: which statement and which name belong to a place in it."""
+
+import ast
+import linecache
+import re
+from typing import NamedTuple
+
+AXES_COMMENT = re.compile(r"\s*#\s*(?:weight )?\(([^()]*)\)\s*$")
+
+
+class Place(NamedTuple):
+    """Where in the source a call stands; lines from 1, columns in bytes from 0."""
+
+    file: str
+    line: int
+    end_line: int
+    column: int | None
+    end_column: int | None
+
+
+class Statement(NamedTuple):
+    """A statement of a source file and the names that it gives."""
+
+    node: ast.stmt
+    text: str
+    axes: tuple[str, ...] | None  # from its comment, such as  # (B, T, H*D)
+
+
+class Source:
+    """A source file read once: which statement and which name belong to a place."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.lines = linecache.getlines(file)
+        tree = ast.parse("".join(self.lines))
+        self._names: dict[tuple[int, ...], list[str]] = {}
+        self._statements: dict[int, ast.stmt] = {}
+        self._functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+        self.parents: dict[ast.AST, ast.AST] = {}
+        for node in ast.walk(tree):
+            for child in ast.iter_child_nodes(node):
+                self.parents[child] = node
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                self._pair(node.targets[0], node.value)
+            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
+                self._pair(node.target, node.value)
+            elif isinstance(node, ast.AugAssign):
+                self._names[span(node)] = [ast.unparse(node.target)]
+            if isinstance(node, ast.stmt):  # walk goes outside in: the innermost stays
+                for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                    self._statements[line] = node
+
+    def _pair(self, target: ast.expr, value: ast.expr) -> None:
+        """Give the value's place the target's name; a tuple's parts, each its own."""
+        if isinstance(target, ast.Tuple):
+            names = [ast.unparse(part) for part in target.elts]
+            if isinstance(value, ast.Tuple) and len(value.elts) == len(names):
+                for part, part_value in zip(target.elts, value.elts, strict=True):
+                    self._pair(part, part_value)
+            elif isinstance(value, ast.GeneratorExp | ast.ListComp):
+                self._names[span(value.elt)] = names
+            else:
+                self._names[span(value)] = names
+        elif isinstance(target, ast.Name | ast.Attribute):
+            self._names[span(value)] = [ast.unparse(target)]
+
+    def names(self, place: Place) -> list[str]:
+        """The names that the result of the call at `place` is given; often none."""
+        if place.column is not None:
+            return self._names.get(tuple(place[1:]), [])  # type: ignore[arg-type]
+        node = self._statements.get(place.line)  # before Python 3.11: by line
+        value = getattr(node, "value", None)
+        return self._names.get(span(value), []) if value is not None else []
+
+    def statement(self, place: Place) -> Statement | None:
+        """The innermost statement around `place`."""
+        node = self._statements.get(place.line)
+        if node is None:
+            return None
+        last = node.end_lineno or node.lineno
+        comment = AXES_COMMENT.search(self.lines[last - 1])
+        axes = None
+        if comment and isinstance(node, ast.Assign | ast.AnnAssign | ast.Return):
+            axes = tuple(part.strip() for part in comment[1].split(",") if part.strip())
+        if isinstance(node, ast.For | ast.With | ast.If | ast.While | ast.FunctionDef):
+            return Statement(node, self.lines[place.line - 1].strip(), None)
+        return Statement(node, self.text(span(node)), axes)
+
+    def assignment(self, function: str, name: str) -> Place | None:
+        """Where `function` assigns `name`."""
+        for at, names in self._names.items():
+            node: ast.AST | None = self._statements.get(at[0])
+            while node is not None and not isinstance(node, ast.FunctionDef):
+                node = self.parents.get(node)
+            if name in names and node is not None and node.name == function:
+                return Place(self.file, *at)  # type: ignore[arg-type]
+        return None
+
+    def returns(self, function: str) -> list[str]:
+        """The names in the `return` statement of a function of this file."""
+        for node in ast.walk(self._functions[function]):
+            if isinstance(node, ast.Return) and node.value is not None:
+                value = node.value
+                parts = value.elts if isinstance(value, ast.Tuple) else [value]
+                return [ast.unparse(part) for part in parts]
+        return []
+
+    def functions(self) -> list[str]:
+        """The functions at the top of this file."""
+        return list(self._functions)
+
+    def takes(self, function: str) -> list[str]:
+        """The names of a function's parameters."""
+        arguments = self._functions[function].args
+        return [argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)]
+
+    def at_line(self, line: int) -> str:
+        """The statement that stands at a line."""
+        node = self._statements.get(line)
+        return self.text(span(node)) if node is not None else ""
+
+    def text(self, at: tuple[int, ...]) -> str:
+        """The source text of a span, its lines joined into one."""
+        line, end_line, column, end_column = at
+        lines = [text.encode() for text in self.lines[line - 1 : end_line]]
+        lines[-1] = lines[-1][:end_column]
+        lines[0] = lines[0][column:]
+        parts = [re.sub(r"\s+#.*$", "", part.decode()).strip() for part in lines]
+        return re.sub(r"(?<=[(\[]) | (?=[)\]])", "", " ".join(parts))
+
+
+def span(node: ast.AST) -> tuple[int, ...]:
+    """(line, end line, column, end column), in the order of `Place`."""
+    return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)  # type: ignore[attr-defined]

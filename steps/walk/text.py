@@ -1,0 +1,345 @@
+"""The record as plain text, at most 100 columns: what a terminal, a pipe or a screen
+reader is given. Colour is an extra, and only where the caller asks for it."""
+
+import textwrap
+import unicodedata
+from collections.abc import Iterator
+from itertools import groupby, product
+from typing import TYPE_CHECKING, Any
+
+from steps.walk.order import Block, Table, Title, WrongTurn
+
+if TYPE_CHECKING:
+    from steps.walk.recorder import Entry
+
+WIDTH = 100
+ROWS = 12  # more rows than this are summarised
+SHEETS = 4  # and so are more heads than this
+COLOURS = {"computed": "32", "rearranged": "36", "copied": "33", "FAILS": "1;31", "bold": "1"}
+
+LEGEND = """\
+Each tensor is shown with the statement that made it, its shape, its axes by name, and where
+its numbers came from, which is measured as the statement runs:
+  computed    new numbers
+  rearranged  an earlier tensor's numbers where they were, in the same storage, indexed anew
+  copied      an earlier tensor's numbers, put into new storage
+Axes: B sentences, T tokens, H heads, D numbers a head (head_dim); H*D is one axis, heads side
+by side. Offsets and strides are counted in elements of the storage."""
+
+
+class Text:
+    """Writes blocks as text.
+
+    colour: whether to add ANSI colours.
+    """
+
+    def __init__(self, colour: bool = False) -> None:
+        self.colour = colour
+        self._heads: set[int] = set()
+
+    def block(self, block: Block) -> str:
+        """One step, from its heading to its checks."""
+        self._heads = set()
+        lines = [self._paint(heading(block.title), "bold")]
+        if block.title.headings:
+            quoted = "; ".join(f'"{text}"' for text in block.title.headings)
+            lines += wrap(f"Article: {quoted}")
+        for paragraph in filter(None, block.says.split("\n\n")):
+            lines += ["", *wrap(paragraph)]
+        lines += self._entries(block.entries, block)
+        for turn in block.wrong_turns:
+            lines += self._wrong_turn(turn, block)
+        lines += self._follow(block)
+        for note in block.notes:
+            lines += ["", *(table(note) if isinstance(note, Table) else wrap(note))]
+        if block.checks:
+            lines += ["", self._paint("Checks", "bold")]
+            for check in block.checks:
+                word = "holds" if check.holds else self._paint("FAILS", "FAILS")
+                lines += wrap(f"{word}  {check.claim}", "  ", "         ")
+                if not check.holds:
+                    lines += wrap(check.detail, "         ", "         ")
+        return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"\033[{COLOURS[colour]}m{text}\033[0m" if self.colour else text
+
+    def _entries(self, entries: list["Entry"], block: Block, indent: str = "") -> list[str]:
+        lines: list[str] = []
+        for statement, group in groupby(entries, key=lambda entry: entry.statement):
+            links = list(group)
+            lines += ["", *code(statement, indent)]
+            here = links[-1].here
+            if here != statement:
+                lines += code(here.partition(" = ")[2] or here, indent + "  here: ")
+            several = len(links) > 1
+            for entry in links:
+                lines += self._entry(entry, several, block, indent + "  ")
+        return lines
+
+    def _entry(self, entry: "Entry", several: bool, block: Block, indent: str) -> list[str]:
+        subject = ""
+        if several or entry.name.partition(".")[2]:
+            subject = (entry.name or entry.expression) + ": "
+        shape = f"shape {entry.shape}, axes ({', '.join(entry.axes)}), "
+        origin = self._paint(entry.origin, entry.origin)
+        if entry.shares_storage_with and entry.in_place:
+            origin += f" in place, in the storage of {entry.shares_storage_with}"
+        elif entry.shares_storage_with:
+            origin += f": the storage of {entry.shares_storage_with}"
+        lines = wrap(subject + shape + origin, indent, indent + "  ")
+        if entry.origin != "computed":
+            layout = "contiguous" if entry.contiguous else "not contiguous"
+            lines += wrap(f"strides {entry.stride}, {layout}", indent)
+        if entry.name:
+            lines += [indent + line for line in self._values(entry, block)]
+        return lines
+
+    def _values(self, entry: "Entry", block: Block) -> list[str]:
+        """The numbers: rows labelled by token, columns grouped by head."""
+        axes, numbers = list(entry.axes), entry.numbers()
+        if numbers.dim() == 0:
+            return ["  " + number(numbers.item())]
+        if axes[-3:] == ["T", "H", "D"]:  # a row is a token: its heads side by side
+            axes = [*axes[:-2], "H*D"]
+            numbers = numbers.reshape(*numbers.shape[:-2], -1)
+        if numbers.dim() == 1:
+            axes, numbers = ["", *axes], numbers[None]
+        lines = []
+        sheets = list(product(*(range(size) for size in numbers.shape[:-2])))
+        for at in some(len(sheets), SHEETS):
+            if at is None:
+                lines.append(f"... {len(sheets) - SHEETS + 1} more ...")
+                continue
+            index = sheets[at]
+            named = [
+                self._place(axis, i)
+                for axis, i, size in zip(axes, index, numbers.shape, strict=False)
+                if not (axis == "B" and size == 1)
+            ]
+            if named:
+                lines.append(", ".join(named))
+            lines += self._sheet(numbers[index], axes[-2], axes[-1], block)
+        return lines
+
+    def _sheet(self, numbers: Any, row: str, column: str, block: Block) -> list[str]:
+        """A matrix as text."""
+        height, width = numbers.shape
+        heads = block_heads(column, width, block)
+        rows = some(height, ROWS, keep=block.follow if row == "T" else None)
+        labels = {r: self._label(row, r, block, height) for r in rows if r is not None}
+        margin = max([3, *(columns(label) for label in labels.values())])
+        titles = [clip(block.tokens[c], 10) if column == "T" and block.tokens else "" for c in range(width)]
+        cells = {r: {} for r in labels}  # type: dict[int, dict[int, str]]
+        room = (WIDTH - 6 - margin) // 11
+        shown = some(width, max(room, 3))
+        for r in labels:
+            values = numbers[r]
+            cells[r] = {c: number(values[c].item()) for c in shown if c is not None}
+        wide = max([columns(t) for t in titles] + [len(c) for row_ in cells.values() for c in row_.values()])
+        lines = []
+        if heads:
+            lines.append(" " * margin + self._head_titles(shown, heads, wide))
+        if any(titles):
+            lines.append(" " * margin + self._join(shown, heads, {c: pad(titles[c], wide) for c in shown if c is not None}, wide))
+        for r in rows:
+            if r is None:
+                lines.append(pad("...", margin))
+                continue
+            line = {c: cells[r][c].rjust(wide) for c in shown if c is not None}
+            lines.append(pad(labels[r], margin) + self._join(shown, heads, line, wide))
+        return lines
+
+    @staticmethod
+    def _join(shown: list[int | None], heads: list[int], cells: dict[int, str], wide: int) -> str:
+        """Cells of a row; a bar between heads, dots for columns left out."""
+        text, last = "", None
+        for c in shown:
+            if c is None:
+                text += "  ..."
+                last = None
+                continue
+            bar = heads and last is not None and heads[c] != heads[last]
+            text += (" |" if bar else "") + "  " + cells[c]
+            last = c
+        return text
+
+    def _head_titles(self, shown: list[int | None], heads: list[int], wide: int) -> str:
+        """The line over the columns that says which head each group belongs to."""
+        text = ""
+        position, last = 0, None
+        for c in shown:
+            if c is None:
+                position += 5
+                last = None
+                continue
+            if last is not None and heads[c] != heads[last]:
+                position += 2
+            if last is None or heads[c] != heads[last]:
+                title = self._place("H", heads[c])
+                if len(text) > position:
+                    title = f"head {heads[c] + 1}"
+                if len(text) <= position:
+                    text = text.ljust(position + 2) + title
+            position += 2 + wide
+            last = c
+        return text
+
+    def _place(self, axis: str, index: int) -> str:
+        """An index on an axis in words; a head's index is told once a block."""
+        if axis == "H":
+            first = index not in self._heads
+            self._heads.add(index)
+            return f"head {index + 1}" + (f" (index {index})" if first else "")
+        if axis == "B":
+            return f"sentence {index + 1} (index {index})"
+        return f"{axis} index {index}"
+
+    def _label(self, axis: str, index: int, block: Block, size: int) -> str:
+        """What a row is called."""
+        if axis == "T" and block.tokens:
+            return clip(block.tokens[index], 12)
+        if axis == "H*D":
+            width = head_width(block, size)
+            return f"head {index // width + 1}, row {index}" if width else f"row {index}"
+        return f"row {index}" if axis else ""
+
+    def _wrong_turn(self, turn: WrongTurn, block: Block) -> list[str]:
+        lines = ["", *wrap(f"Wrong turn: {turn.says}")]
+        lines += self._entries(turn.entries, block, "  ")
+        if turn.error:
+            lines += ["", *code(turn.statement, "  "), *wrap(turn.error, "    raises ", "    ")]
+        return lines
+
+    def _follow(self, block: Block) -> list[str]:
+        """Where the followed token's numbers are now."""
+        if not block.tokens:
+            return []
+        lines: list[list[str]] = []
+        seen = set()
+        for entry in block.entries:
+            if entry.name and "T" in entry.axes and (entry.name, entry.shape) not in seen:
+                seen.add((entry.name, entry.shape))
+                lines += followed(entry, block.follow)
+        if not lines:
+            return []
+        wide = max(len(line[0]) for line in lines)
+        far = max(len(line[1]) for line in lines)
+        token = clip(block.tokens[block.follow], 24)
+        title = f"Following {token} (index {block.follow} of the T axis)"
+        rows = [f"  {a.ljust(wide)}  {b.ljust(far)}  {c}" for a, b, c in lines]
+        return ["", self._paint(title, "bold"), *(row[:WIDTH] for row in rows)]
+
+
+def heading(title: Title) -> str:
+    return f"Step {title.number}: {title.title}"
+
+
+def followed(entry: "Entry", position: int) -> list[list[str]]:
+    """Rows (index, offset, values): every vector of the tensor that is this token's."""
+    at = entry.axes.index("T")
+    dims = range(len(entry.shape)) if at == len(entry.shape) - 1 else range(len(entry.shape) - 1)
+    ranges = [[position] if d == at else range(entry.shape[d]) for d in dims]
+    rows = []
+    picked = list(product(*ranges))
+    for i in some(len(picked), SHEETS):
+        if i is None:
+            rows.append(["...", "", ""])
+            continue
+        index = picked[i]
+        offset = entry.offset + sum(a * s for a, s in zip(index, entry.stride, strict=False))
+        vector = entry.numbers()[index].reshape(-1)
+        values = [number(vector[c].item()) for c in range(min(vector.numel(), 6))]
+        more = " ..." if vector.numel() > 6 else ""
+        step = entry.stride[-1] if len(index) < len(entry.shape) else 1
+        every = "" if step == 1 or vector.numel() == 1 else f", every {step}th" if step > 3 else f", step {step}"
+        rows.append([f"{entry.name}{list(index)}", f"offset {offset}{every}", "  ".join(values) + more])
+    return rows
+
+
+def block_heads(axis: str, width: int, block: Block) -> list[int]:
+    """Which head each column belongs to; empty when the columns are not heads'."""
+    head = head_width(block, width)
+    return [c // head for c in range(width)] if axis == "H*D" and head else []
+
+
+def head_width(block: Block, width: int) -> int:
+    """D, read off the block's record."""
+    return block.head_dim if block.head_dim and width % block.head_dim == 0 else 0
+
+
+def some(size: int, most: int, keep: int | None = None) -> list[int | None]:
+    """Indices 0 to size - 1, or the first and last of them with None for those left out."""
+    if size <= most:
+        return list(range(size))
+    tail = max(1, most // 4)
+    first, last = list(range(most - tail - 1)), list(range(size - tail, size))
+    if keep is None or keep in first or keep in last:
+        return [*first, None, *last]
+    return [*first[:-1], None, keep, None, *last]
+
+
+def number(value: Any) -> str:
+    """A value to four decimals; whole numbers and truth values as they are."""
+    if isinstance(value, bool | int):
+        return str(value)
+    if value != value or value in (float("inf"), float("-inf")):
+        return str(value)
+    text = f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"
+    return "0.0000" if text == "-0.0000" else text
+
+
+def columns(text: str) -> int:
+    """How many columns a terminal gives the text."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def pad(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
+
+
+def clip(text: str, width: int) -> str:
+    """The text, or its start and dots where it is longer than `width` columns."""
+    if columns(text) <= width:
+        return text
+    while columns(text) > width - 2:
+        text = text[:-1]
+    return text + ".."
+
+
+def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
+    rest = first if rest is None else rest
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )
+
+
+def code(text: str, indent: str) -> list[str]:
+    """A statement; one that is too wide goes on under itself."""
+    return wrap(text, indent, " " * (len(indent) + 4))
+
+
+def table(note: Table) -> list[str]:
+    """A table under its header."""
+    rows = [note.header, *note.rows]
+    wide = [max(columns(row[c]) for row in rows) for c in range(len(note.header))]
+    rows = list(rows[i] if i is not None else ("...",) * len(wide) for i in some(len(rows), ROWS + 1))
+    return ["  " + "  ".join(pad(c, w) for c, w in zip(r, wide, strict=True)) for r in rows]
+
+
+def closing(checks: int, held: int) -> str:
+    """The last line of a run."""
+    if checks == held:
+        return f"All {checks} checks held."
+    return f"{held} of {checks} checks held; {checks - held} did not."
+
+
+def listing(titles: list[Title]) -> Iterator[str]:
+    """One line a step: number, title and the article's headings."""
+    wide = max(len(title.title) for title in titles)
+    for title in titles:
+        quoted = "; ".join(title.headings)
+        yield f"{title.number:>4}  {title.title.ljust(wide)}  {quoted}".rstrip()
