@@ -1,0 +1,69 @@
+# Multi-head attention, one shape at a time. `make` alone says what can be made.
+
+# The Python that .venv is made from, once: 3.10 or later.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+RUN := $(VENV)/bin/python
+STEPS := $(sort $(patsubst steps/step%.py,%,$(wildcard steps/step[0-9].py steps/step[0-9][0-9].py)))
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help run step page test lint bench clean
+.DEFAULT_GOAL := help
+
+ifneq ($(filter step,$(MAKECMDGOALS)),)
+ifneq ($(words $(filter $(STEPS),$(N))) $(words $(N)),1 1)
+$(error N='$(N)': give one step's number, as in `make step N=15`; there are 1 to $(words $(STEPS)))
+endif
+endif
+
+help:
+	@echo 'make run            the whole walk'
+	@echo 'make step N=15      one step of it'
+	@echo 'make page           the walk as a page for the browser: page.html'
+	@echo 'make test           lint, then every test'
+	@echo 'make lint           ruff and mypy'
+	@echo 'make bench          speed, as ratios of paired runs'
+	@echo 'make clean          remove .venv and page.html'
+	@echo
+	@echo 'Flags go in ARGS, as in: make run ARGS="--heads 3 --follow river"'
+
+run: $(VENV)/run
+	@$(RUN) gptversion.py $(ARGS)
+
+step: $(VENV)/run
+	@$(RUN) -m steps.step$(N) $(ARGS)
+
+page: $(VENV)/run
+	@$(RUN) gptversion.py --page page.html $(ARGS)
+	@echo 'Open $(CURDIR)/page.html in a browser.'
+
+test: lint
+	@$(RUN) -m pytest -n auto $(ARGS)
+
+lint: $(VENV)/test
+	@$(RUN) -m ruff check --quiet
+	@$(RUN) -m ruff format --check --quiet
+	@$(RUN) -m mypy
+
+bench: $(VENV)/test
+	@$(RUN) tests/bench.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) page.html
+
+# Each stamp is newer than the requirements it was made from, so nothing is done twice.
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo 'Python 3.10 or later is needed: make PYTHON=python3.12 ...' >&2; exit 2; }
+	@echo 'Making $(VENV), once; torch is a large download.' >&2
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/run: $(VENV)/made requirements.txt
+	@$(RUN) -m pip install --quiet -r requirements.txt
+	@touch $@
+
+$(VENV)/test: $(VENV)/run tests/requirements.txt
+	@$(RUN) -m pip install --quiet -r tests/requirements.txt
+	@touch $@
