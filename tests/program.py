@@ -1,0 +1,73 @@
+"""The program as a reader runs it, for the tests."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = str(ROOT / "gptversion.py")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*arguments: str, cwd: Path = ROOT, **environment: str) -> Ran:
+    """Run Python with these arguments, from the project's folder, as a reader would."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def within(run: Callable[..., Any], *arguments: Any) -> Ran:
+    """Run a command's function in this process: no second import of torch."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        run(*arguments)
+    return Ran(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def main(*flags: str) -> Ran:
+    """`python gptversion.py FLAGS` in this process."""
+    from steps.walk.command import main
+
+    return within(main, list(flags))
+
+
+def one_step(number: int, *flags: str) -> Ran:
+    """`python -m steps.stepN FLAGS` in this process."""
+    from steps.walk.command import step
+
+    return within(step, str(ROOT / "steps" / f"step{number}.py"), list(flags))
+
+
+def document(*flags: str) -> dict[str, Any]:
+    """The walk as strict JSON: a non-finite number in it is an error."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    ran = main("--json", *flags)
+    assert (ran.code, ran.err) == (0, "")
+    return json.loads(ran.out, parse_constant=refuse)

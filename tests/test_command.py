@@ -1,0 +1,277 @@
+"""The command line: bad input, missing packages, pipes, colour, what is imported."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from program import PROGRAM, ROOT, Ran, command, main, one_step
+
+from steps.walk.order import titles
+
+# Python imports sitecustomize at start-up: here it makes a package impossible to find.
+HIDE = """\
+import sys
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hide())
+"""
+
+
+def without(package: str, folder: Path, *arguments: str) -> Ran:
+    """Run Python where `package` is not installed."""
+    (folder / "sitecustomize.py").write_text(HIDE.format(package=package))
+    return command(*arguments, PYTHONPATH=str(folder))
+
+
+def offline(folder: Path, *arguments: str) -> Ran:
+    """Run Python with an empty tiktoken cache and no network."""
+    nowhere = "http://127.0.0.1:9"
+    return command(
+        *arguments,
+        TIKTOKEN_CACHE_DIR=str(folder),
+        https_proxy=nowhere,
+        HTTPS_PROXY=nowhere,
+        no_proxy="",
+        NO_PROXY="",
+    )
+
+
+def refused(ran: Ran, *parts: str) -> None:
+    """Exit 2, nothing on standard output, one line that has these parts."""
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.endswith("\n")
+    assert ran.err.count("\n") == 1
+    assert "Traceback" not in ran.err
+    for part in parts:
+        assert part in ran.err
+
+
+BAD = [
+    (("--text", ""), ("--text", "two tokens")),
+    (("--text", "  \n "), ("--text", "two tokens")),
+    (("--text", "bank"), ("--text", "two or more")),
+    (("--text",), ("--text",)),
+    (("--heads", "0"), ("--heads", "from 1 to")),
+    (("--heads", "-2"), ("--heads", "from 1 to")),
+    (("--heads", "two"), ("--heads", "from 1 to", "'two'")),
+    (("--heads", "2.0"), ("--heads", "from 1 to")),
+    (("--heads", ""), ("--heads", "from 1 to")),
+    (("--heads", "1000000"), ("--heads", "from 1 to")),
+    (("--heads", "9" * 5000), ("--heads", "from 1 to")),
+    (("--head-dim", "0"), ("--head-dim", "from 1 to")),
+    (("--head-dim", "x"), ("--head-dim", "from 1 to")),
+    (("--heads", "256", "--head-dim", "1024"), ("--heads", "--head-dim", "at most")),
+    (("--d-in", "0"), ("--d-in", "from 1 to")),
+    (("--d-in", "x"), ("--d-in", "from 1 to")),
+    (("--dropout", "1"), ("--dropout", "0 to below 1")),
+    (("--dropout", "-0.1"), ("--dropout", "0 to below 1")),
+    (("--dropout", "nan"), ("--dropout", "0 to below 1")),
+    (("--dropout", "half"), ("--dropout", "0 to below 1")),
+    (("--seed", "-1"), ("--seed", "from 0 to")),
+    (("--seed", "1.5"), ("--seed", "from 0 to")),
+    (("--seed", str(2**64)), ("--seed", "from 0 to")),
+    (("--follow", "cat"), ("--follow", "'cat'", "The, river, bank, was")),
+    (("--follow", ""), ("--follow", "The, river, bank, was")),
+    (("--follow", "muddy"), ("--follow", "target", "The, river, bank, was")),
+    (("--follow", "a\nb"), ("--follow", "The, river, bank, was")),
+    (("--size", "3"), ("--size",)),
+    (("--head", "3"), ("--head",)),  # no abbreviations: it might mean two flags
+    (("15",), ("15",)),
+]
+
+
+@pytest.mark.parametrize(("flags", "parts"), BAD)
+def test_bad_input(flags: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    refused(main(*flags), *parts)
+    refused(one_step(titles()[-1].number, *flags), *parts)
+
+
+def test_bad_input_from_a_shell() -> None:
+    refused(command(PROGRAM, "--heads", "0"), "gptversion.py: --heads")
+    refused(command(PROGRAM, "--follow", "cat"), "gptversion.py: --follow")
+    refused(command("-m", "steps.step2", "--dropout", "1"), "steps.step2: --dropout")
+    refused(command("-m", "steps.step2", "--text", "a"), "steps.step2: --text")
+
+
+def test_text_that_is_not_utf8() -> None:
+    refused(main("--text", "The river \udcff bank"), "--text", "UTF-8")
+
+
+def test_very_long_text_is_refused_before_anything_is_made() -> None:
+    refused(main("--text", "the cat " * 20_000), "--text", "at most")
+
+
+def test_a_followed_token_that_occurs_twice() -> None:
+    flags = ("--text", "The bank and the bank by the river", "--follow", "bank")
+    whole = main(*flags)
+    assert whole.code == 0
+    assert whole.err == ""
+    assert "'bank' occurs 2 times; the first, at index 1, is followed." in whole.out
+    assert "bank is at index 1" in whole.out
+
+
+@pytest.mark.parametrize(
+    "text", ["The muddy zyzzyva bank", "Die Bank am Fluß", "The bank 🙂"]
+)
+def test_text_beyond_the_table_without_a_network(text: str, tmp_path: Path) -> None:
+    refused(offline(tmp_path, PROGRAM, "--text", text), "--text", "TIKTOKEN_CACHE_DIR")
+    assert list(tmp_path.iterdir()) == []  # nothing half done
+
+
+def test_the_default_text_needs_no_network(tmp_path: Path, whole_run: Ran) -> None:
+    assert offline(tmp_path, PROGRAM) == whole_run
+
+
+def test_torch_is_missing(tmp_path: Path) -> None:
+    for arguments in ([PROGRAM], [PROGRAM, "--json"], ["-m", "steps.step3"]):
+        refused(
+            without("torch", tmp_path, *arguments),
+            "torch is not installed",
+            "pip install -r requirements.txt",
+        )
+
+
+def test_tiktoken_is_missing(tmp_path: Path) -> None:
+    for arguments in ([PROGRAM], ["-m", "steps.step1"]):
+        refused(
+            without("tiktoken", tmp_path, *arguments),
+            "tiktoken is not installed",
+            "pip install -r requirements.txt",
+        )
+
+
+def test_a_broken_torch_is_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import a_package_that_torch_needs")
+    ran = command("-m", "steps.step3", PYTHONPATH=str(tmp_path))
+    assert "a_package_that_torch_needs" in ran.err
+    assert "torch is not installed" not in ran.err
+
+
+def test_another_torch_is_told_once() -> None:
+    pretend = "import torch; torch.__version__ = '2.6.0+cpu'; import steps.step3 as s"
+    ran = command("-c", f"{pretend}; from steps.walk.command import main; main([])")
+    assert ran.code == 0
+    note = "note: the published numbers are from torch 2.13.0; this is 2.6.0+cpu\n"
+    assert ran.err == note
+
+
+def test_torch_warnings_other_than_numpys_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(
+        "import warnings\n"
+        "warnings.warn('Failed to initialize NumPy: No module named numpy')\n"
+        "warnings.warn('something else')\n"
+        "nn = None\n"
+    )
+    ran = command("-c", "import steps.pytorch", PYTHONPATH=str(tmp_path))
+    assert "something else" in ran.err
+    assert "Failed to initialize NumPy" not in ran.err
+
+
+def test_what_does_not_need_torch_does_not_import_it(tmp_path: Path) -> None:
+    for arguments in (
+        [PROGRAM, "--list"],
+        [PROGRAM, "--help"],
+        ["-m", "steps.step1"],
+        ["-m", "steps.step2"],
+    ):
+        ran = without("torch", tmp_path, *arguments)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out == command(*arguments).out
+
+
+def test_list_and_help_need_no_package_at_all(tmp_path: Path) -> None:
+    for flag in ("--list", "--help"):
+        ran = without("tiktoken", tmp_path, "-S", PROGRAM, flag)
+        assert (ran.code, ran.err) == (0, "")
+
+
+def test_list_has_every_step_with_its_headings() -> None:
+    lines = main("--list").out.splitlines()
+    assert len(lines) == len(titles())
+    for line, title in zip(lines, titles(), strict=True):
+        assert re.match(rf" *{title.number}  {re.escape(title.title)}( |$)", line)
+        assert all(heading in line for heading in title.headings)
+
+
+def test_help_names_every_flag() -> None:
+    out = main("--help").out
+    for flag in ("text", "d-in", "heads", "head-dim", "dropout", "seed", "follow"):
+        assert f"--{flag} " in out
+    assert "--list" in out
+    assert "--json" in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [[PROGRAM], [PROGRAM, "--json"], [PROGRAM, "--list"]]
+)
+def test_a_closed_pipe_ends_quietly(arguments: list[str]) -> None:
+    """As with `| head -1`: the reader of the pipe leaves after one byte."""
+    running = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    os.read(running.stdout.fileno(), 1)
+    running.stdout.close()
+    error = running.stderr.read()
+    running.stderr.close()
+    assert (running.wait(timeout=60), error) == (0, b"")
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What Python writes when its standard output is a terminal."""
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=theirs,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", **environment},
+    )
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # Linux's way to say that the other end is closed
+            part = b""
+        if not part:
+            break
+        written += part
+    os.close(ours)
+    assert running.wait(timeout=60) == 0
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_colour_on_a_terminal_only_and_only_as_an_extra() -> None:
+    last = f"steps.step{titles()[-1].number}"
+    plain = command("-m", last).out
+    coloured = on_a_terminal("-m", last, NO_COLOR="")
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+    assert on_a_terminal("-m", last, NO_COLOR="1") == plain
+    assert on_a_terminal("-m", last, TERM="dumb", NO_COLOR="") == plain
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_a_console_that_lacks_a_character(encoding: str) -> None:
+    text = "The 河 bank 🙂 was muddy"
+    ran = subprocess.run(
+        [sys.executable, "-m", "steps.step2", "--text", text],
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert "bank is at index" in ran.stdout.decode(encoding)
