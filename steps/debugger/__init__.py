@@ -1,0 +1,25 @@
+"""The debugger: the first line where a reader's own attention goes wrong.
+
+    from steps.debugger import diagnose
+    print(diagnose(MultiHeadAttention))  # a class, or an instance of one
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steps.debugger.result import Diagnosis
+
+__all__ = ["diagnose"]
+
+
+def diagnose(module: Any, causal: bool | None = None, timeout: float = 30) -> "Diagnosis":
+    """Examine an attention module: an instance, left as it is, or a class.
+
+    causal: whether a token may not look ahead; None finds out what the module claims.
+    timeout: seconds after which the module is given up.
+
+    Returns a `Diagnosis`; printing it gives the report for a person.
+    """
+    from steps.debugger.examine import examine_module
+
+    return examine_module(module, causal=causal, timeout=timeout)
