@@ -1,0 +1,371 @@
+"""The attention modules in attention_cases/, and what the debugger says of them.
+
+Nothing here trusts a file's name or its comments. Each correct module must agree with
+plain Python loops over its own weights, under every condition in `CHECKS`; each faulty
+one must fail the check that its header names, and must pass them all once the header's
+`fix` is put in. Only then is the debugger asked, with the headers blanked.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import types
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from steps.pytorch import nn, torch
+
+FOLDER = Path(__file__).parent / "attention_cases"
+ROOT = FOLDER.parent.parent
+CORRECT = sorted((FOLDER / "correct").glob("*.py"))
+FAULTY = sorted((FOLDER / "faulty").glob("*.py"))
+HEADER = re.compile(r"# (\w+): ?(.*)")
+
+# All distinct, so that no two axes can stand in for each other.
+BATCH, TOKENS, CONTEXT, HEADS, WIDTH, D_IN = 2, 5, 7, 3, 4, 10
+
+
+def header_of(source):
+    """The header's fields; `fix` as {line: right code}."""
+    fields, fixes = {}, {}
+    for line in source.splitlines():
+        match = HEADER.match(line)
+        if not match:
+            break
+        if match[1] == "fix":
+            number, code = match[2].split(":", 1)
+            fixes[int(number)] = code.strip()
+        else:
+            fields[match[1]] = match[2]
+    return fields, fixes
+
+
+def blanked(source):
+    """The source without what its header says, every line number kept."""
+    lines = source.splitlines()
+    for number, line in enumerate(lines):
+        if not HEADER.match(line):
+            break
+        lines[number] = "#"
+    return "\n".join(lines) + "\n"
+
+
+def fixed(source, fixes):
+    """The source with the header's right lines in place of the wrong ones."""
+    lines = source.splitlines()
+    for number, code in fixes.items():
+        wrong = lines[number - 1]
+        lines[number - 1] = wrong[: len(wrong) - len(wrong.lstrip())] + code
+    return "\n".join(lines) + "\n"
+
+
+def wrong_lines(fields):
+    """The line numbers that a report may name."""
+    named = (fields.get(key, "") for key in ("line", "seen_at", "also_accept"))
+    return {int(number) for text in named for number in text.split()}
+
+
+# What a header's `qkvo` may use: each returns (weight, bias), rows head by head.
+
+
+def pair(layer):
+    """(weight, bias) of a Linear, or the pair itself."""
+    return layer if isinstance(layer, tuple) else (layer.weight, layer.bias)
+
+
+def part(layer, index, parts=3):
+    """One of several equal blocks of rows of a packed layer."""
+    weight, bias = pair(layer)
+    bias = None if bias is None else bias.chunk(parts)[index]
+    return weight.chunk(parts)[index], bias
+
+
+def cat(layers):
+    """Layers of single heads, one under the other."""
+    weights, biases = zip(*map(pair, layers))
+    return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
+
+
+def rows(layer, order):
+    """The rows of a layer taken in another order."""
+    weight, bias = pair(layer)
+    return weight[order], None if bias is None else bias[order]
+
+
+def columns(layer, order):
+    """The columns of a layer taken in another order; the bias stays."""
+    weight, bias = pair(layer)
+    return weight[:, order], bias
+
+
+def packed_rows(layout, heads, width, index):
+    """Row numbers of q, k or v (index 0, 1, 2) in a packed layer, head by head.
+
+    `layout` names the order of the packed axis from slow to fast: "h3d" is a block
+    for each head, holding that head's q, k and v rows.
+    """
+    sizes = {"h": heads, "3": 3, "d": width}
+    numbers = torch.arange(3 * heads * width).view([sizes[axis] for axis in layout])
+    return numbers.permute([layout.index(axis) for axis in "3hd"])[index].flatten()
+
+
+class Case:
+    """One source, to be built at any size, with its weights found by the header."""
+
+    def __init__(self, source, fields):
+        self.fields = fields
+        self.code = compile(source, "case", "exec", dont_inherit=True)
+
+    def takes(self, name):
+        return re.search(rf"\b{name}\b", self.fields["build"]) is not None
+
+    def sizes(self, **changes):
+        sizes = dict(head_dim=WIDTH, num_heads=HEADS, context_length=CONTEXT)
+        sizes |= dict(d_out=HEADS * WIDTH, dropout=0.0, bias=False)
+        sizes |= dict(d_in=D_IN if self.takes("d_in") else HEADS * WIDTH)
+        return sizes | changes
+
+    def build(self, dtype=torch.float64, **changes):
+        """A new module with the same random weights each time."""
+        scope = types.ModuleType("case")
+        torch.manual_seed(1)
+        exec(self.code, scope.__dict__)
+        names = vars(scope) | self.sizes(**changes) | {"Namespace": Namespace}
+        return eval(self.fields["build"], names).to(dtype).eval()
+
+    def inputs(self, tokens=TOKENS, dtype=torch.float64):
+        generator = torch.Generator().manual_seed(2)
+        shape = (BATCH, tokens, self.sizes()["d_in"])
+        return torch.randn(shape, generator=generator).to(dtype)
+
+    def run(self, module, x):
+        """The output tensor, from a tuple too."""
+        call = self.fields.get("call", "m(x)")
+        out = eval(call, {"m": module, "x": x, "torch": torch})
+        return out[0] if isinstance(out, tuple) else out
+
+    def weights(self, module):
+        """(weight, bias) of q, k, v and the output layer (or None)."""
+        names = dict(part=part, cat=cat, rows=rows, columns=columns, torch=torch)
+        names |= dict(packed_rows=packed_rows, m=module) | self.sizes()
+        q, k, v, out = eval(self.fields["qkvo"], names)
+        return pair(q), pair(k), pair(v), None if out is None else pair(out)
+
+    def loops(self, module, x):
+        """The output by plain loops: the specification.
+
+        Returns (output (B, T, ...), weighted values {(b, h, i): [(weight, value)]}).
+        """
+        with torch.no_grad():
+            q, k, v, out = self.weights(module)
+            q, k, v = (nn.functional.linear(x, *layer) for layer in (q, k, v))
+            context, terms = torch.zeros_like(q), {}
+            for b in range(x.shape[0]):
+                for h in range(HEADS):
+                    mine = slice(h * WIDTH, (h + 1) * WIDTH)
+                    for i in range(x.shape[1]):
+                        scores = [q[b, i, mine] @ k[b, j, mine] for j in range(i + 1)]
+                        raised = [(s / WIDTH**0.5).exp() for s in scores]
+                        shares = [share / sum(raised) for share in raised]
+                        seen = list(zip(shares, v[b, :, mine]))
+                        context[b, i, mine] = sum(w * value for w, value in seen)
+                        terms[b, h, i] = seen
+            return context if out is None else nn.functional.linear(context, *out), terms
+
+
+def close(left, right, tolerance=1e-5):
+    assert left.shape == right.shape, (left.shape, right.shape)
+    assert torch.isfinite(left).all(), "not finite"
+    assert (left - right).abs().max() <= tolerance, (left - right).abs().max()
+
+
+def check_eval(case):
+    """The loops' numbers for one token, some, and as many as the module takes."""
+    module = case.build()
+    for tokens in (TOKENS, 1, CONTEXT):
+        x = case.inputs(tokens)
+        before = x.clone()
+        close(case.run(module, x), case.loops(module, x)[0])
+        assert torch.equal(x, before), "the input was changed"
+
+
+def check_longer(case):
+    """More tokens than context_length: right numbers or an error, never wrong ones."""
+    module, x = case.build(), case.inputs(CONTEXT + 3)
+    try:
+        out = case.run(module, x)
+    except (RuntimeError, ValueError, IndexError, AssertionError):
+        return
+    close(out, case.loops(module, x)[0])
+
+
+def check_eval_dropout(case):
+    """A dropout rate changes nothing in eval mode."""
+    if case.takes("dropout"):
+        module, x = case.build(dropout=0.5), case.inputs()
+        close(case.run(module, x), case.loops(module, x)[0])
+
+
+def check_train_dropout(case):
+    """In train mode each weight is dropped or doubled (p=0.5), and nothing else.
+
+    For the first three tokens the output must be one of those that keeping or
+    dropping each weight of each head can give; all but certainly, several occur.
+    """
+    if not case.takes("dropout"):
+        return
+    module, x = case.build(dropout=0.5), case.inputs()
+    module.train()
+    for name in case.fields.get("also_drops", "").split():
+        getattr(module, name).p = 0.0
+    out_layer = case.weights(module)[3]
+    terms = case.loops(module, x)[1]
+    found = {0: set(), 1: set(), 2: set()}
+    with torch.no_grad():
+        outputs = [case.run(module, x) for _ in range(6)]
+    for b, i in ((b, i) for b in range(BATCH) for i in found):
+        choices = torch.arange(2 ** (i + 1))
+        kept = (choices[:, None] >> torch.arange(i + 1) & 1).to(x.dtype)
+        possible = torch.zeros(1, HEADS * WIDTH, dtype=x.dtype)
+        for h in range(HEADS):
+            doubled = torch.stack([2 * share * value for share, value in terms[b, h, i]])
+            one = torch.zeros(len(choices), 1, HEADS * WIDTH, dtype=x.dtype)
+            one[:, 0, h * WIDTH : (h + 1) * WIDTH] = kept @ doubled
+            possible = (one + possible).flatten(0, 1)
+        if out_layer is not None:
+            possible = nn.functional.linear(possible, *out_layer)
+        for output in outputs:
+            error, nearest = (possible - output[b, i]).abs().amax(1).min(0)
+            assert error < 1e-5, f"no choice of dropped weights gives token {i}"
+            found[i].add(nearest.item())
+    assert all(len(seen) > 2 for seen in found.values()), "nothing was dropped"
+
+
+def check_half(case):
+    """Half precision: finite, and near the loops in double precision."""
+    module = case.build()
+    wanted = case.loops(module, case.inputs())[0]
+    with torch.no_grad():
+        got = case.run(module.half(), case.inputs(dtype=torch.float16))
+    close(got.double(), wanted, 0.05)
+
+
+def check_meta(case):
+    """The module can move: every tensor goes along to another device."""
+    module = case.build().to("meta")
+    out = case.run(module, case.inputs().to("meta"))
+    assert out.device.type == "meta"
+
+
+def check_registered(case):
+    """parameters() holds the four weights, each once, and no other matrix."""
+    module = case.build()
+    wanted = sum(layer[0].numel() for layer in case.weights(module) if layer)
+    held = [p for p in module.parameters() if p.dim() > 1]
+    assert sum(p.numel() for p in held) == wanted
+    out = case.run(module, case.inputs())
+    (out * torch.randn_like(out)).sum().backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in held)
+
+
+def check_bias(case):
+    """q, k and v have biases when asked for, none when not, and they count."""
+    if not case.takes("bias"):
+        return
+    for wish in (False, True):
+        module, x = case.build(bias=wish), case.inputs()
+        assert all((b is not None) == wish for _, b in case.weights(module)[:3])
+        close(case.run(module, x), case.loops(module, x)[0])
+
+
+def check_divisible(case):
+    """A width that the heads do not divide is refused by the constructor."""
+    if case.takes("d_out"):
+        uneven = HEADS * WIDTH + 1
+        with pytest.raises((ValueError, AssertionError)):
+            case.build(d_out=uneven, d_in=D_IN if case.takes("d_in") else uneven)
+
+
+CHECKS = {
+    name.removeprefix("check_"): check
+    for name, check in list(globals().items())
+    if name.startswith("check_")
+}
+
+
+def name_of(path):
+    return path.stem
+
+
+@pytest.mark.parametrize("path", CORRECT, ids=name_of)
+def test_correct_module_agrees_with_plain_loops(path):
+    source = path.read_text()
+    fields, _ = header_of(source)
+    assert fields["good"]
+    case = Case(source, fields)
+    for check in CHECKS.values():
+        check(case)
+
+
+@pytest.mark.parametrize("path", FAULTY, ids=name_of)
+def test_faulty_module_fails_and_its_fix_passes(path):
+    source = path.read_text()
+    fields, fixes = header_of(source)
+    assert fields["bug"] and re.fullmatch(r"[a-z0-9-]+", fields["kind"])
+    assert wrong_lines(fields) and fixes
+    for name in fields["fails"].split():
+        try:
+            CHECKS[name](Case(source, fields))
+        except (Exception, pytest.fail.Exception):
+            continue
+        raise AssertionError(f"the fault does not show in {name}")
+    case = Case(fixed(source, fixes), fields)
+    for check in CHECKS.values():
+        check(case)
+
+
+def test_every_family_and_two_styles_of_each_kind():
+    fields = [header_of(path.read_text())[0] for path in FAULTY]
+    families = {entry["bug"].split(":")[0] for entry in fields}
+    assert families >= {
+        "projection", "split", "nn.MultiheadAttention", "scores", "scale", "mask",
+        "softmax", "dropout", "values", "merge", "output", "constructor", "training",
+        "device", "precision",
+    }  # fmt: skip
+    kinds = [entry["kind"] for entry in fields]
+    assert not [kind for kind in kinds if kinds.count(kind) < 2]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """The debugger's answers for all files, from one run, by the case's path."""
+    folder = tmp_path_factory.mktemp("cases")
+    copies = {}
+    for number, path in enumerate(CORRECT + FAULTY):
+        copy = folder / f"attention_{number}.py"
+        copy.write_text(blanked(path.read_text()))
+        copies[copy.name] = path
+    command = [sys.executable, "-m", "steps.step23", "--json"]
+    run = subprocess.run(
+        command + [str(folder / name) for name in copies],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    return {copies[Path(answer["file"]).name]: answer for answer in lines}
+
+
+@pytest.mark.parametrize("path", CORRECT, ids=name_of)
+def test_debugger_clears_the_correct_module(answers, path):
+    assert answers[path]["verdict"] == "no fault", answers[path].get("message")
+
+
+@pytest.mark.parametrize("path", FAULTY, ids=name_of)
+def test_debugger_names_the_first_wrong_line(answers, path):
+    fields, _ = header_of(path.read_text())
+    assert answers[path]["verdict"] == "fault", answers[path].get("message")
+    assert answers[path]["line"] in wrong_lines(fields), answers[path].get("message")
