@@ -7,7 +7,7 @@ warning is dropped, and only while torch is imported.
 import copy
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 try:
@@ -21,7 +21,7 @@ except ModuleNotFoundError as missing:
     print("torch is not installed: pip install -r requirements.txt", file=sys.stderr)
     raise SystemExit(2) from None
 
-__all__ = ["PUBLISHED_TORCH", "nn", "seeded", "torch"]
+__all__ = ["PUBLISHED_TORCH", "loaded", "nn", "seeded", "torch"]
 
 PUBLISHED_TORCH = "2.13.0"  # the release that the printed numbers come from
 
@@ -39,3 +39,9 @@ def seeded(seed: int, after: Iterable[nn.Module] = ()) -> Iterator[None]:
         for layer in after:
             copy.deepcopy(layer).reset_parameters()
         yield
+
+
+def loaded(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> nn.Module:
+    """The module, with copies of these weights (by `state_dict` name) in place of its own."""
+    module.load_state_dict({**module.state_dict(), **weights})
+    return module

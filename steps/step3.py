@@ -10,10 +10,9 @@ from steps.walk.order import Table
 
 
 def step(input_ids):
-    B, T = 1, len(input_ids)  # one sentence
     token_ids_tensor = torch.tensor(input_ids)  # (T)
     batch_ids = token_ids_tensor.unsqueeze(0)  # (B, T)
-    return token_ids_tensor, batch_ids, B, T
+    return token_ids_tensor, batch_ids
 
 
 def notes(inputs, targets, T):

@@ -1,0 +1,41 @@
+"""Attention heads twice over: packed, by the steps' own code, and one at a time."""
+
+from steps import step15, step16, step17
+from steps.pytorch import nn, torch
+
+
+def packed_heads(
+    x_batch: torch.Tensor, query: nn.Linear, key: nn.Linear, value: nn.Linear, H: int
+) -> torch.Tensor:
+    """Steps 15 to 17 again on another input, without dropout: (B, T, d_in) -> (B, H, T, D)."""
+    B, T, _ = x_batch.shape
+    D = query.out_features // H
+    rearranged = step15.step(x_batch, query, key, value, B, T, H, D)
+    head_queries, head_keys, head_values = rearranged[-3:]
+    _, scaled = step16.step(head_queries, head_keys, D)
+    _, _, head_attention_weights = step17.step(scaled, T)
+    return head_attention_weights @ head_values
+
+
+def separate_heads(
+    x_batch: torch.Tensor, query: nn.Linear, key: nn.Linear, value: nn.Linear, H: int
+) -> torch.Tensor:
+    """Each head from its own weight rows, with no view and no transpose of heads.
+
+    (B, T, d_in) -> (B, H, T, D). A token's softmax runs over the tokens up to it, so that
+    no mask is needed.
+    """
+    D = query.out_features // H
+    heads = []
+    for head in range(H):
+        rows = slice(head * D, (head + 1) * D)
+        q = x_batch @ query.weight[rows].T
+        k = x_batch @ key.weight[rows].T
+        v = x_batch @ value.weight[rows].T
+        contexts = []
+        for t in range(x_batch.shape[1]):
+            scores = (k[:, : t + 1] * q[:, t : t + 1]).sum(dim=-1) / D**0.5
+            weights = torch.softmax(scores, dim=-1)
+            contexts.append((weights.unsqueeze(-1) * v[:, : t + 1]).sum(dim=1))
+        heads.append(torch.stack(contexts, dim=1))
+    return torch.stack(heads, dim=1)

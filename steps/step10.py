@@ -1,0 +1,39 @@
+"""Step 10: causal mask, the long way
+
+A token must not look ahead. The long way: compute all weights, set the future ones to 0, and
+divide each row by its sum again.
+"""
+
+from steps.compare import close, true
+from steps.pytorch import torch
+
+
+def step(x, W_query, W_key, T, D):
+    queries = x @ W_query  # (T, D)
+    keys = x @ W_key  # (T, D)
+    attn_scores = queries @ keys.T  # (T, T)
+    attn_weights = torch.softmax(attn_scores / D**0.5, dim=-1)  # (T, T)
+    mask_simple = torch.tril(torch.ones(T, T))  # (T, T)
+    masked_simple = attn_weights * mask_simple  # (T, T)
+    row_sums = masked_simple.sum(dim=-1, keepdim=True)  # (T, 1)
+    masked_simple_norm = masked_simple / row_sums  # (T, T)
+    return attn_scores, mask_simple, row_sums, masked_simple_norm
+
+
+def checks(mask_simple, row_sums, masked_simple_norm, inputs, T):
+    yield (
+        f"before renormalising only the last row sums to 1 for sure: {inputs[-1]} sees everything",
+        close(row_sums[-1], torch.ones(1)),
+    )
+    sums = masked_simple_norm.sum(dim=-1)
+    yield "after it every row does", close(sums, torch.ones(T))
+    ahead = masked_simple_norm[mask_simple == 0]
+    yield f"all {ahead.numel()} weights ahead of a token are exactly 0", true(
+        (ahead == 0).all(), f"largest is {ahead.max().item() if ahead.numel() else 0}"
+    )
+
+
+if __name__ == "__main__":
+    from steps.walk.command import step as show
+
+    show(__file__)

@@ -1,0 +1,50 @@
+"""Step 9: SelfAttention
+
+The same computation for all tokens at once, as a class: version 1 keeps its weights as plain
+parameters, version 2 in linear layers, which store them transposed.
+"""
+
+from steps.attention import SelfAttention_v1, SelfAttention_v2
+from steps.compare import close, equal
+from steps.pytorch import loaded, seeded
+
+
+def step(x, d_in, D, seed):
+    with seeded(seed):
+        sa_v1 = SelfAttention_v1(d_in, D)  # weight (d_in, D)
+    same_weights = {f"{name}.weight": W.T for name, W in sa_v1.named_parameters()}
+    with seeded(seed):
+        sa_v2 = loaded(SelfAttention_v2(d_in, D), same_weights)  # weight (D, d_in)
+    contexts_v1 = sa_v1(x)  # (T, D)
+    contexts_v2 = sa_v2(x)  # (T, D)
+    return sa_v1, sa_v2, contexts_v1, contexts_v2
+
+
+def wrong_same_seed(x, d_in, D, seed):
+    """the same seed for both versions: they draw their weights differently, and in another
+    layout, so one seed does not give one result"""
+    with seeded(seed):
+        seeded_v1 = SelfAttention_v1(d_in, D)
+    with seeded(seed):
+        seeded_v2 = SelfAttention_v2(d_in, D)
+    seeded_contexts_v1 = seeded_v1(x)  # (T, D)
+    seeded_contexts_v2 = seeded_v2(x)  # (T, D)
+    return seeded_contexts_v1, seeded_contexts_v2
+
+
+def checks(
+    sa_v1, W_query, contexts_v1, contexts_v2, one_context, seeded_contexts_v1,
+    seeded_contexts_v2, inputs, follow,
+):
+    yield "version 1 draws the weights of step 8", equal(sa_v1.W_query, W_query)
+    yield (
+        f"its row for {inputs[follow]} is the context vector of step 8",
+        close(contexts_v1[follow], one_context, atol=1e-4),
+    )
+    yield "with the same weights both versions agree", close(contexts_v1, contexts_v2, atol=1e-4)
+
+
+if __name__ == "__main__":
+    from steps.walk.command import step as show
+
+    show(__file__)
