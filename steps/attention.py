@@ -1,11 +1,21 @@
 """The attention classes of the walk, with the constructor signatures of chapter 3.
 
-Each has the chapter's parameters in the chapter's order of drawing, so that
-`torch.manual_seed(123)` before making one gives the chapter's numbers. Source: Raschka,
-*Build a Large Language Model (From Scratch)*, sections 3.4 to 3.6; the code is this
-project's own.
+Each draws its weights in the chapter's order, so that `torch.manual_seed(123)` before
+making one gives the chapter's numbers, and names them as the chapter does, so that a
+`state_dict` moves between the two. Source: Raschka, *Build a Large Language Model (From
+Scratch)*, sections 3.4 to 3.6; the code is this project's own.
 
-Sizes: b sequences of num_tokens tokens, d_in features a token coming in, d_out going out.
+Sizes: b sequences of num_tokens tokens; a token has d_in features coming in and d_out
+going out. A comment such as `# (b, num_tokens, d_out)` is held against the tensor
+whenever the walk records a run.
+
+The mask holds truth values: True where a query may not look, ahead of itself. A change
+of the module's dtype leaves them alone, and a stored mask of ones and zeros loads into
+them.
+
+    >>> mha = MultiHeadAttention(4, 6, context_length=8, dropout=0.0, num_heads=2)
+    >>> mha(torch.zeros(1, 5, 4)).shape
+    torch.Size([1, 5, 6])
 """
 
 from steps.pytorch import nn, torch
@@ -15,17 +25,20 @@ class SelfAttention_v1(nn.Module):
     """One head, no mask, weights as plain parameters (section 3.4.2).
 
     forward: (num_tokens, d_in) -> (num_tokens, d_out).
-    Raises ValueError for an input of another rank or width.
+
+    Raises ValueError: a size below 1; an input of another rank or width.
     """
 
     def __init__(self, d_in: int, d_out: int) -> None:
         super().__init__()
+        check_sizes(d_in=d_in, d_out=d_out)
         self.W_query = nn.Parameter(torch.rand(d_in, d_out))
         self.W_key = nn.Parameter(torch.rand(d_in, d_out))
         self.W_value = nn.Parameter(torch.rand(d_in, d_out))
+        self.d_in = d_in
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        check_input(x, rank=2, d_in=self.W_query.shape[0])
+        check_input(x, 2, self.d_in)
         queries = x @ self.W_query  # (num_tokens, d_out)
         keys = x @ self.W_key  # (num_tokens, d_out)
         values = x @ self.W_value  # (num_tokens, d_out)
@@ -41,17 +54,20 @@ class SelfAttention_v2(nn.Module):
     A linear layer stores its weight as (d_out, d_in), the transpose of v1's parameter.
 
     forward: (num_tokens, d_in) -> (num_tokens, d_out).
-    Raises ValueError for an input of another rank or width.
+
+    Raises ValueError: a size below 1; an input of another rank or width.
     """
 
     def __init__(self, d_in: int, d_out: int, qkv_bias: bool = False) -> None:
         super().__init__()
+        check_sizes(d_in=d_in, d_out=d_out)
         self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.d_in = d_in
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        check_input(x, rank=2, d_in=self.W_query.in_features)
+        check_input(x, 2, self.d_in)
         queries = self.W_query(x)  # (num_tokens, d_out)
         keys = self.W_key(x)  # (num_tokens, d_out)
         values = self.W_value(x)  # (num_tokens, d_out)
@@ -65,8 +81,13 @@ class CausalAttention(nn.Module):
     """One head with a causal mask and dropout, for batches (section 3.5.3).
 
     forward: (b, num_tokens, d_in) -> (b, num_tokens, d_out), num_tokens at most
-    context_length. Raises ValueError for an input of another rank or width, or longer.
+    context_length.
+
+    Raises ValueError: a size below 1; a dropout outside 0 to 1; an input of another
+    rank or width, or longer than context_length.
     """
+
+    mask: torch.Tensor
 
     def __init__(
         self,
@@ -77,24 +98,30 @@ class CausalAttention(nn.Module):
         qkv_bias: bool = False,
     ) -> None:
         super().__init__()
+        check_sizes(d_in=d_in, d_out=d_out, context_length=context_length)
+        check_dropout(dropout)
         self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.dropout = nn.Dropout(dropout)
-        self.register_buffer("mask", future_mask(context_length))
+        ones = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", ones.triu(diagonal=1))
+        self.d_in = d_in
+        self.context_length = context_length
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        check_input(x, 3, self.W_query.in_features, self.mask.shape[0])
+        check_input(x, 3, self.d_in, self.context_length)
         num_tokens = x.shape[1]
         queries = self.W_query(x)  # (b, num_tokens, d_out)
         keys = self.W_key(x)  # (b, num_tokens, d_out)
         values = self.W_value(x)  # (b, num_tokens, d_out)
         attn_scores = queries @ keys.transpose(1, 2)  # (b, num_tokens, num_tokens)
         attn_scores = attn_scores / keys.shape[-1] ** 0.5
-        blocked = self.mask.bool()[:num_tokens, :num_tokens]
+        blocked = self.mask[:num_tokens, :num_tokens]  # (num_tokens, num_tokens)
         attn_scores = attn_scores.masked_fill(blocked, -torch.inf)
         attn_weights = torch.softmax(attn_scores, dim=-1)
-        context_vec = self.dropout(attn_weights) @ values  # (b, num_tokens, d_out)
+        attn_weights = self.dropout(attn_weights)
+        context_vec = attn_weights @ values  # (b, num_tokens, d_out)
         return context_vec
 
 
@@ -103,8 +130,10 @@ class MultiHeadAttentionWrapper(nn.Module):
 
     d_out is the width of one head here: the output is num_heads * d_out wide.
 
-    forward: (b, num_tokens, d_in) -> (b, num_tokens, num_heads * d_out).
-    Raises what `CausalAttention` raises.
+    forward: (b, num_tokens, d_in) -> (b, num_tokens, num_heads * d_out), num_tokens at
+    most context_length.
+
+    Raises what `CausalAttention` raises, and ValueError for num_heads below 1.
     """
 
     def __init__(
@@ -117,6 +146,7 @@ class MultiHeadAttentionWrapper(nn.Module):
         qkv_bias: bool = False,
     ) -> None:
         super().__init__()
+        check_sizes(num_heads=num_heads)
         self.heads = nn.ModuleList(
             CausalAttention(d_in, d_out, context_length, dropout, qkv_bias)
             for _ in range(num_heads)
@@ -129,12 +159,20 @@ class MultiHeadAttentionWrapper(nn.Module):
 class MultiHeadAttention(nn.Module):
     """All heads at once, split out of one projection per role (section 3.6.2).
 
-    d_out is the width of all heads together here; each has head_dim = d_out / num_heads.
+    d_out is the width of all heads together here; each is head_dim = d_out / num_heads
+    wide.
 
     forward: (b, num_tokens, d_in) -> (b, num_tokens, d_out), num_tokens at most
-    context_length. Raises ValueError when num_heads does not divide d_out, and for an
-    input of another rank or width, or longer.
+    context_length.
+
+    Raises ValueError: a size below 1; d_out not divisible by num_heads; a dropout
+    outside 0 to 1; an input of another rank or width, or longer than context_length.
+
+    torch.export: a token axis that is to vary takes sizes up to context_length - 1, as
+    `Dim("num_tokens", max=context_length - 1)`; it holds a slice apart from the whole.
     """
+
+    mask: torch.Tensor
 
     def __init__(
         self,
@@ -146,21 +184,30 @@ class MultiHeadAttention(nn.Module):
         qkv_bias: bool = False,
     ) -> None:
         super().__init__()
-        if num_heads < 1 or d_out % num_heads != 0:
-            raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads})")
+        check_sizes(d_in=d_in, d_out=d_out, context_length=context_length)
+        check_sizes(num_heads=num_heads)
+        if d_out % num_heads != 0:
+            raise ValueError(
+                f"d_out must be divisible by num_heads, and {d_out} is not divisible "
+                f"by {num_heads}"
+            )
+        check_dropout(dropout)
+        self.d_in = d_in
         self.d_out = d_out
         self.num_heads = num_heads
         self.head_dim = d_out // num_heads
+        self.context_length = context_length
         self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
-        self.register_buffer("mask", future_mask(context_length))
+        ones = torch.ones(context_length, context_length, dtype=torch.bool)
+        self.register_buffer("mask", ones.triu(diagonal=1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        check_input(x, 3, self.W_query.in_features, self.mask.shape[0])
-        b, num_tokens, d_in = x.shape
+        check_input(x, 3, self.d_in, self.context_length)
+        b, num_tokens, _ = x.shape
         num_heads, head_dim, d_out = self.num_heads, self.head_dim, self.d_out
 
         queries = self.W_query(x)  # (b, num_tokens, d_out)
@@ -172,37 +219,55 @@ class MultiHeadAttention(nn.Module):
         keys_by_token = keys.view(split)  # (b, num_tokens, num_heads, head_dim)
         values_by_token = values.view(split)  # (b, num_tokens, num_heads, head_dim)
 
-        head_queries = queries_by_token.transpose(1, 2)  # (b, num_heads, num_tokens, head_dim)
-        head_keys = keys_by_token.transpose(1, 2)  # (b, num_heads, num_tokens, head_dim)
-        head_values = values_by_token.transpose(1, 2)  # (b, num_heads, num_tokens, head_dim)
+        # (b, num_tokens, num_heads, head_dim) -> (b, num_heads, num_tokens, head_dim)
+        head_queries = queries_by_token.transpose(1, 2)
+        head_keys = keys_by_token.transpose(1, 2)
+        head_values = values_by_token.transpose(1, 2)
 
         # One name for the scores, so that each form is freed as the next is made.
-        attn_scores = head_queries @ head_keys.transpose(2, 3)  # (b, num_heads, num_tokens, num_tokens)
+        attn_scores = head_queries @ head_keys.transpose(
+            2, 3
+        )  # (b, num_heads, num_tokens, num_tokens)
         attn_scores = attn_scores / head_dim**0.5
-        blocked = self.mask.bool()[:num_tokens, :num_tokens]  # (num_tokens, num_tokens)
+        blocked = self.mask[:num_tokens, :num_tokens]  # (num_tokens, num_tokens)
         attn_scores = attn_scores.masked_fill(blocked, -torch.inf)
         attn_weights = torch.softmax(attn_scores, dim=-1)
         attn_weights = self.dropout(attn_weights)
 
-        head_contexts = attn_weights @ head_values  # (b, num_heads, num_tokens, head_dim)
-        joined_contexts = head_contexts.transpose(1, 2).contiguous().view(b, num_tokens, d_out)
+        head_contexts = (
+            attn_weights @ head_values
+        )  # (b, num_heads, num_tokens, head_dim)
+        joined_contexts = (
+            head_contexts.transpose(1, 2).contiguous().view(b, num_tokens, d_out)
+        )  # (b, num_tokens, d_out)
         context_vec = self.out_proj(joined_contexts)  # (b, num_tokens, d_out)
         return context_vec
 
 
-def future_mask(context_length: int) -> torch.Tensor:
-    """(context_length, context_length): 1 where a query may not look, ahead of itself."""
-    return torch.triu(torch.ones(context_length, context_length), diagonal=1)
+def check_sizes(**sizes: int) -> None:
+    """Refuse sizes that no layer can have, before anything is drawn."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
 
 
-def check_input(x: torch.Tensor, rank: int, d_in: int, context_length: int | None = None) -> None:
+def check_dropout(dropout: float) -> None:
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout must be a probability from 0 to 1, got {dropout}")
+
+
+def check_input(
+    x: torch.Tensor, rank: int, d_in: int, context_length: int | None = None
+) -> None:
     """Refuse an input that the layers would refuse less clearly, or not at all."""
-    axes = "(num_tokens, d_in)" if rank == 2 else "(b, num_tokens, d_in)"
-    if x.dim() != rank:
-        raise ValueError(f"the input must be {axes}, got shape {tuple(x.shape)}")
-    if x.shape[-1] != d_in:
-        raise ValueError(f"the input must have d_in = {d_in} features, got {x.shape[-1]}")
-    if context_length is not None and x.shape[1] > context_length:
+    shape = x.shape
+    if len(shape) != rank:
+        axes = "(num_tokens, d_in)" if rank == 2 else "(b, num_tokens, d_in)"
+        raise ValueError(f"the input must be {axes}, got shape {tuple(shape)}")
+    if shape[-1] != d_in:
+        raise ValueError(f"the input must have d_in = {d_in} features, got {shape[-1]}")
+    if context_length is not None and shape[1] > context_length:
         raise ValueError(
-            f"the input has {x.shape[1]} tokens, more than context_length = {context_length}"
+            f"the input has {shape[1]} tokens, more than "
+            f"context_length = {context_length}"
         )
