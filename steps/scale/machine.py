@@ -1,0 +1,35 @@
+"""What is measured on: the device, and a line that names the machine."""
+
+import platform
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from steps.errors import UserError
+from steps.pytorch import torch
+
+
+@contextmanager
+def quietly_without_numpy() -> Iterator[None]:
+    """Drop torch's remark that NumPy is missing: some of its parts say it when imported."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+        yield
+
+
+def check_device(device: str, count: int = 1) -> None:
+    """Raises UserError where there are not `count` such devices."""
+    found = torch.cuda.device_count() if device == "cuda" else count
+    if found < count:
+        raise UserError(f"--device: this torch finds {found} CUDA devices; {count} needed")
+
+
+def named(device: str) -> str:
+    """The machine in one line, for a reader who compares figures."""
+    if device == "cuda":
+        where = torch.cuda.get_device_name()
+    else:
+        kind = torch.backends.cpu.get_cpu_capability()
+        where = f"{platform.machine()} CPU ({kind}), {torch.get_num_threads()} threads"
+    system = platform.system() or "unknown system"
+    return f"torch {torch.__version__}, {where}, {system}, Python {platform.python_version()}"
