@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from steps.walk.order import Block, Table, Walk, titles
+from steps.walk.order import Block, Drawing, Table, Walk, titles
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -37,18 +37,22 @@ def step(block: Block) -> dict[str, Any]:
         "number": block.title.number,
         "title": block.title.title,
         "article": list(block.title.headings),
-        "tensors": [tensor(entry) for entry in block.entries if entry.name],
+        "tensors": [tensor(entry, block.numbers) for entry in block.entries if entry.name],
         "wrong_turns": [
             {
                 "says": turn.says,
-                "tensors": [tensor(entry) for entry in turn.entries if entry.name],
+                "tensors": [tensor(entry, block.numbers) for entry in turn.entries if entry.name],
                 "statement": turn.statement,
                 "error": turn.error,
             }
             for turn in block.wrong_turns
         ],
         "notes": [
-            {"header": note.header, "rows": note.rows} if isinstance(note, Table) else note
+            {"header": note.header, "rows": note.rows}
+            if isinstance(note, Table)
+            else {"drawing": note.lines}
+            if isinstance(note, Drawing)
+            else note
             for note in block.notes
         ],
         "checks": [
@@ -58,8 +62,8 @@ def step(block: Block) -> dict[str, Any]:
     }
 
 
-def tensor(entry: "Entry") -> dict[str, Any]:
-    small = entry.tensor.numel() <= MOST_VALUES
+def tensor(entry: "Entry", numbers: bool = True) -> dict[str, Any]:
+    small = numbers and entry.tensor.numel() <= MOST_VALUES
     return {
         "name": entry.name,
         "statement": entry.statement,

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from steps.walk.recorder import Entry
 
 STEPS = Path(__file__).parent.parent
-SETTINGS = ("text", "d_in", "H", "D", "dropout", "seed", "follow")
+SETTINGS = ("text", "B", "T", "d_in", "H", "D", "dropout", "seed", "follow")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,13 @@ class Table:
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Lines for the reader as they stand, a diagram in text; at most 100 columns."""
+
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -86,20 +94,18 @@ class Block:
     tokens: list[str] = field(default_factory=list)  # the inputs, one a position
     head_dim: int = 0  # numbers a head
     follow: int = 0  # the position of the token that is followed
+    numbers: bool = True  # False: the tensors are too large to show more than their shapes
     entries: list["Entry"] = field(default_factory=list)
     wrong_turns: list[WrongTurn] = field(default_factory=list)
-    notes: list[str | Table] = field(default_factory=list)
+    notes: list[str | Table | Drawing] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
 
 def titles() -> list[Title]:
     """Every step there is, in order, read from the files' docstrings."""
     numbers = sorted(int(p.stem[4:]) for p in STEPS.glob("step*.py") if p.stem[4:].isdigit())
-    found = []
-    for number in numbers:
-        source = (STEPS / f"step{number}.py").read_text(encoding="utf-8")
-        found.append(title_of(number, ast.get_docstring(ast.parse(source)) or ""))
-    return found
+    sources = {number: Source.of(str(STEPS / f"step{number}.py")) for number in numbers}
+    return [title_of(n, ast.get_docstring(s.tree) or "") for n, s in sources.items()]
 
 
 def title_of(number: int, doc: str) -> Title:
@@ -124,12 +130,13 @@ def needs(function: Callable) -> tuple[str, ...]:
 class Walk:
     """One run through the steps with given settings.
 
-    settings: text, d_in, H, D, dropout, seed and follow.
+    settings: a value for each of SETTINGS.
+    keep_calls: record each call's function and arguments too (more memory).
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], keep_calls: bool = False) -> None:
+        self._keep_calls = keep_calls
         self.known: dict[str, Any] = dict(settings)
-        self.axes: dict[str, tuple[str, ...]] = {}
         self.titles = titles()
         self._sources: dict[int, Source] = {}
 
@@ -148,7 +155,7 @@ class Walk:
 
     def _source(self, number: int) -> Source:
         if number not in self._sources:
-            self._sources[number] = Source(self._title(number).file)
+            self._sources[number] = Source.of(self._title(number).file)
         return self._sources[number]
 
     def _with_needs(self, wanted: set[int]) -> set[int]:
@@ -168,6 +175,14 @@ class Walk:
                 missing |= set(source.takes("step"))
         return run
 
+    @cached_property
+    def _axes(self) -> dict[str, tuple[str, ...]]:
+        """The axes of everything known, as the comments of the steps that made it say."""
+        found: dict[str, tuple[str, ...]] = {}
+        for title in self.titles:
+            found.update(self._source(title.number).axes())
+        return found
+
     def _forget(self, later: list[int]) -> None:
         """Drop tensors that no later step takes, so that long texts fit in memory."""
         used = {*SETTINGS, "inputs"}
@@ -183,16 +198,19 @@ class Walk:
         block = Block(title, says_of(doc))
         outputs, block.entries, _ = self._call(module, module.step, show, raises=())
         self.known.update(outputs)
-        self.axes.update({e.name: e.axes for e in block.entries if e.name})
         block.tokens = list(self.known.get("inputs", []))
         block.follow, block.head_dim = self.known["follow"], self.known["D"]
+        if getattr(module, "SHAPES_ONLY", False):  # tensors that are not of the walk's sizes
+            block.numbers, block.tokens, block.head_dim = False, [], 0
         if not show:
             return block
-        local = dict(self.known)
+        local = {**self.known, "record": block.entries}
         for name, function in vars(module).items():
             if name.startswith("wrong_"):
                 turn = WrongTurn(name, " ".join((function.__doc__ or "").split()))
-                outputs, turn.entries, failed = self._call(module, function, True, RuntimeError)
+                outputs, turn.entries, failed = self._call(
+                    module, function, True, (RuntimeError, ValueError)
+                )
                 if failed:
                     turn.error, turn.statement = failed
                 local.update(outputs)
@@ -217,7 +235,7 @@ class Walk:
 
             sizes = {k: v for k, v in self.known.items() if type(v) is int}
             files = [str(module.__file__), *getattr(module, "ALSO_RECORD", ())]
-            recorder = Recorder(files, arguments, self.axes, sizes)
+            recorder = Recorder(files, arguments, self._axes, sizes, self._keep_calls)
         failed = None
         result: Any = ()
         with no_grad(), recorder:

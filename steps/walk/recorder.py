@@ -15,7 +15,7 @@ on the tensors themselves, never taken from the name of the function:
 """
 
 import ast
-import os
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from steps.pytorch import nn, torch
+from steps.pytorch import loaded, nn, torch
 from steps.walk.source import Place, Source, Statement
 
-SMALL = 65_536  # elements; larger results are kept by reference, not cloned
+SMALL = 16_384  # elements; larger results are kept by reference, not cloned
 
-TORCH = os.path.dirname(torch.__file__) + os.sep
-DRAWING = ("__init__", "reset_parameters")  # a layer filling its weights
+FILLING = ("__init__", "reset_parameters")  # a layer getting its weights
+HOUSEKEEPING = loaded.__code__.co_filename  # seeds and weights, no step of its own
 
 
 @dataclass(eq=False)
@@ -54,6 +54,7 @@ class Entry:
     in_place: bool = False
     index: int | None = None  # which of several results of one call
     call: tuple[Any, tuple, dict] | None = None  # function, args, kwargs
+    inputs: tuple[torch.Tensor, ...] = ()  # all that was read, kept with the call
 
     def numbers(self) -> torch.Tensor:
         """The values as they were when recorded (the tensor itself when large)."""
@@ -65,7 +66,8 @@ class Recorder(torch.overrides.TorchFunctionMode):
 
     files: source files whose calls are recorded; calls made deeper, inside torch or
     another file, count as the call of these files that led to them.
-    known: tensors and layers from before, by name, for `shares_storage_with` and axes.
+    known: tensors and layers from before, by name, for `shares_storage_with`.
+    axes: their axis names, by the same names.
     sizes: axis names to sizes, for the axes written in comments.
     keep_calls: keep each call's function and arguments (more memory).
     small: results with more elements than this are kept by reference only.
@@ -82,6 +84,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.entries: list[Entry] = []
+        self.failed: tuple[Place, Any, tuple, dict] | None = None  # the call that raised
         self._files = set(files)
         self._sizes = dict(sizes or {})
         self._keep_calls = keep_calls
@@ -92,10 +95,18 @@ class Recorder(torch.overrides.TorchFunctionMode):
         self._axes: dict[int, tuple[tuple[str, ...], torch.Tensor]] = {}
         self._counts: dict[tuple, int] = {}
         self._last: tuple[Any, ...] = ()
+        self._unchecked: tuple[str, tuple[str, ...], tuple[int, ...], dict] | None = None
         for name, tensor in named_tensors(known or {}):
             self._own(name, tensor)
-            if axes and name in axes:
-                self._axes[id(tensor)] = (axes[name], tensor)
+            named = (axes or {}).get(name.partition(".")[0])
+            weight = isinstance(tensor, nn.Parameter) or "." not in name
+            if named and weight and len(named) == tensor.dim():
+                self._axes[id(tensor)] = (named, tensor)
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        if error == (None, None, None):
+            self._check_axes()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: D105
         kwargs = kwargs or {}
@@ -104,7 +115,12 @@ class Recorder(torch.overrides.TorchFunctionMode):
             return func(*args, **kwargs)
         tensors = list(tensors_in((args, kwargs)))
         versions = [tensor._version for tensor in tensors]
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except Exception:
+            if self._keep_calls:
+                self.failed = (self._place(frame), func, args, kwargs)
+            raise
         changed = [t for t, v in zip(tensors, versions, strict=True) if t._version != v]
         results = list(tensors_in(result)) or (changed if result is None else [])
         if results:
@@ -115,9 +131,14 @@ class Recorder(torch.overrides.TorchFunctionMode):
         """The innermost frame of a watched file, and the frame that it called."""
         callee, frame = None, sys._getframe(2)
         while frame is not None and frame.f_code.co_filename not in self._files:
-            if frame.f_code.co_name in DRAWING and is_torch(frame):
-                return None, None  # recorded when the layer is made
+            code = frame.f_code
+            if code.co_name in FILLING and is_layer(frame):
+                return None, None  # its weights are recorded by name_outputs
+            if code.co_filename == HOUSEKEEPING:
+                return None, None
             callee, frame = frame, frame.f_back
+        if frame is not None and frame.f_code.co_name in FILLING and is_layer(frame):
+            return None, None
         return frame, callee
 
     def _place(self, frame: FrameType) -> Place:
@@ -134,7 +155,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
 
     def _source(self, file: str) -> Source:
         if file not in self._sources:
-            self._sources[file] = Source(file)
+            self._sources[file] = Source.of(file)
         return self._sources[file]
 
     def _record(self, frame, callee, func, args, kwargs, tensors, results, changed):
@@ -142,12 +163,21 @@ class Recorder(torch.overrides.TorchFunctionMode):
         source = self._source(place.file)
         names = source.names(place)
         statement = source.statement(place)
+        expression = statement.text if statement else ""
+        if place.column is not None:
+            expression = source.text(tuple(place[1:]))  # type: ignore[arg-type]
         # Several torch calls made inside one call of the source are one step of it:
         # the last one's results stand for them all.
         here = (frame, frame.f_lasti, callee)
+        computed = False  # whether an earlier one of them made new numbers
+        read = tuple(tensors) if self._keep_calls else ()
         if callee is not None and self._last[:3] == here:
+            earlier = self.entries[self._last[3] :]
+            computed = any(entry.origin == "computed" for entry in earlier)
+            read = tuple(t for entry in earlier for t in entry.inputs) + read
             del self.entries[self._last[3] :]
         else:
+            self._check_axes()
             self._counts[place] = self._counts.get(place, -1) + 1
             if place.column is None and self.entries and self.entries[-1].name in names:
                 self.entries[-1].name = ""  # by line only: the last call has the name
@@ -166,8 +196,12 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 origin = "computed"
             elif shares or any(storage(tensor) == storage(t) for t in tensors):
                 origin = "rearranged"
+            elif computed or not is_copy(func, args, kwargs, tensor):
+                origin = "computed"
             else:
-                origin = "copied" if is_copy(func, args, kwargs, tensor) else "computed"
+                origin = "copied"
+            if computed and (not shares or shares[0] == (name or expression)):
+                origin, shares = "computed", None
             axes = self._axes_of(frame, statement, name, tensor, func, args, tensors)
             values = None
             if tensor.numel() <= self._small and not tensor.is_meta:
@@ -175,9 +209,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             entry = Entry(
                 name=name,
                 statement=statement.text if statement else "",
-                expression=source.text(tuple(place[1:]))  # type: ignore[arg-type]
-                if place.column is not None
-                else (statement.text if statement else ""),
+                expression=expression,
                 here=fill_in(statement.text, frame) if statement else "",
                 function=getattr(func, "__name__", str(func)),
                 place=place,
@@ -193,10 +225,11 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 in_place=in_place,
                 index=index if many else None,
                 call=(func, args, kwargs) if self._keep_calls else None,
+                inputs=read,
             )
             self.entries.append(entry)
-            if not shares:
-                self._own(name or entry.expression, tensor)
+            if not shares and origin != "rearranged":
+                self._own(name or expression, tensor)
             self._axes[id(tensor)] = (axes, tensor)
 
     def name_outputs(self, file: str, function: str, outputs: Mapping[str, Any]) -> None:
@@ -224,6 +257,10 @@ class Recorder(torch.overrides.TorchFunctionMode):
                         entry.axes = statement.axes or entry.axes
                         self._owners[storage(value)] = (name, value)
                         break
+        for entry in self.entries:  # views of weights made in the same step
+            if entry.origin == "rearranged" and not entry.shares_storage_with:
+                owner = self._owners.get(storage(entry.tensor))
+                entry.shares_storage_with = owner[0] if owner else None
 
     def _made(self, name, tensor, statement: Statement, place: Place) -> Entry:
         axes = statement.axes
@@ -249,13 +286,29 @@ class Recorder(torch.overrides.TorchFunctionMode):
             values=tensor.detach().clone() if small else None,
         )
 
+    def _check_axes(self) -> None:
+        """Hold the last axes comment against its tensor; a wrong one is our own error."""
+        if self._unchecked is None:
+            return
+        place, axes, shape, values = self._unchecked
+        self._unchecked = None
+        expected = []
+        for axis in axes:
+            parts = [part.strip() for part in axis.rstrip("?").split("*")]
+            expected.append(math.prod(int(p) if p.isdigit() else values[p] for p in parts))
+        if tuple(expected) != shape:
+            says = f"({', '.join(axes)}) = {tuple(expected)}"
+            raise AssertionError(f"{place}: the comment says {says}, the tensor is {shape}")
+
     def _own(self, name: str, tensor: torch.Tensor) -> None:
         self._owners.setdefault(storage(tensor), (name, tensor))
 
     def _axes_of(self, frame, statement, name, tensor, func, args, tensors):
         """Axis names: from the statement's comment, else from the inputs' axes."""
         if statement and statement.axes is not None and (name or is_return(statement)):
-            check_axes(frame, statement, tensor, self._sizes)
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            values = {**self._sizes, **numbers_of(frame)}
+            self._unchecked = (place, statement.axes, tuple(tensor.shape), values)
             return statement.axes
         shape = tuple(tensor.shape)
         for other in tensors:
@@ -276,8 +329,8 @@ def is_return(statement: Statement) -> bool:
     return isinstance(statement.node, ast.Return)
 
 
-def is_torch(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(TORCH)
+def is_layer(frame: FrameType) -> bool:
+    return isinstance(frame.f_locals.get("self"), nn.Module)
 
 
 def moved_axes(func, args, axes, before, after) -> tuple[str, ...] | None:
@@ -289,24 +342,6 @@ def moved_axes(func, args, axes, before, after) -> tuple[str, ...] | None:
     with torch._C.DisableTorchFunction():
         moved = func(marks, *args[1:])
     return tuple(axes[size - 2] for size in moved.shape)
-
-
-def check_axes(frame, statement, tensor, sizes) -> None:
-    """Hold an axes comment against the tensor; a wrong comment is our own error."""
-    values = {**sizes, **numbers_of(frame)}
-    expected = []
-    for axis in statement.axes:
-        size = 1
-        for part in axis.split("*"):
-            part = part.strip()
-            size *= int(part) if part.isdigit() else values[part]
-        expected.append(size)
-    if tuple(expected) != tuple(tensor.shape):
-        raise AssertionError(
-            f"{frame.f_code.co_filename}:{frame.f_lineno}: the comment says "
-            f"({', '.join(statement.axes)}) = {tuple(expected)}, "
-            f"the tensor is {tuple(tensor.shape)}"
-        )
 
 
 def numbers_of(frame: FrameType) -> dict[str, int]:
@@ -325,7 +360,10 @@ def numbers_of(frame: FrameType) -> dict[str, int]:
 
 def fill_in(text: str, frame: FrameType) -> str:
     """The statement's right side with this run's sizes in place of their names."""
-    numbers = numbers_of(frame)
+    numbers: dict[str, Any] = dict(numbers_of(frame))
+    for key, value in frame.f_locals.items():  # a shape, such as (b, num_tokens, d_out)
+        if isinstance(value, tuple) and value and all(type(size) is int for size in value):
+            numbers[key] = tuple(value)
     left, equals, right = text.partition(" = ")
     if not equals:
         left, right = "", text
@@ -336,6 +374,7 @@ def fill_in(text: str, frame: FrameType) -> str:
 
     # a name, not part of a longer one, an attribute, a call or a keyword
     right = re.sub(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*(?![\w.(\[=\"'])", number, right)
+    right = re.sub(r"\b(\d+) \* (\d+)\b", lambda m: str(int(m[1]) * int(m[2])), right)
     return left + equals + right
 
 
@@ -383,7 +422,7 @@ def is_copy(func, args, kwargs, result: torch.Tensor) -> bool:
 
         def change(value):
             if isinstance(value, torch.Tensor):
-                return value * value + 3 if value.dtype == result.dtype else value
+                return scrambled(value) if value.dtype == result.dtype else value
             if isinstance(value, tuple | list):
                 return type(value)([change(part) for part in value])
             if isinstance(value, dict):
@@ -399,3 +438,9 @@ def is_copy(func, args, kwargs, result: torch.Tensor) -> bool:
             t.shape == result.shape and torch.equal(t, change(result.detach()))
             for t in tensors_in(again)
         )
+
+
+def scrambled(value: torch.Tensor) -> torch.Tensor:
+    """A function of each number that no sum, absolute value or maximum commutes with."""
+    finite = value.nan_to_num(nan=5.0, posinf=7.0, neginf=-11.0)
+    return finite * finite - 3 * finite - 1

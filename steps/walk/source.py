@@ -3,6 +3,7 @@
 import ast
 import linecache
 import re
+from functools import cached_property
 from typing import NamedTuple
 
 AXES_COMMENT = re.compile(r"\s*#\s*(?:weight )?\(([^()]*)\)\s*$")
@@ -29,26 +30,61 @@ class Statement(NamedTuple):
 class Source:
     """A source file read once: which statement and which name belong to a place."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, lines: list[str]) -> None:
         self.file = file
-        self.lines = linecache.getlines(file)
-        tree = ast.parse("".join(self.lines))
+        self.lines = lines
+        self.tree = ast.parse("".join(lines))
+        self._functions = {
+            node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)
+        }
+        self._texts: dict[tuple[int, ...], str] = {}
+
+    @classmethod
+    def of(cls, file: str) -> "Source":
+        """The source of a file as it is now; the same text is read only once."""
+        linecache.checkcache(file)
+        lines = linecache.getlines(file)
+        key = (file, "".join(lines))
+        if key not in SOURCES:
+            SOURCES[key] = cls(file, lines)
+        return SOURCES[key]
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node around each node."""
+        return {
+            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+        }
+
+    @cached_property
+    def _places(self) -> tuple[dict[tuple[int, ...], list[str]], dict[int, ast.stmt]]:
+        """Names by the place of what they are given, and statements by line."""
         self._names: dict[tuple[int, ...], list[str]] = {}
-        self._statements: dict[int, ast.stmt] = {}
-        self._functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-        self.parents: dict[ast.AST, ast.AST] = {}
-        for node in ast.walk(tree):
-            for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
+        statements: dict[int, ast.stmt] = {}
+        self._functions_around: dict[ast.stmt, str] = {}
+        self._enter(self.tree.body, "", statements)
+        if any(":=" in line for line in self.lines):
+            for node in ast.walk(self.tree):
+                if isinstance(node, ast.NamedExpr):
+                    self._pair(node.target, node.value)
+        return self._names, statements
+
+    def _enter(self, body: list, function: str, statements: dict[int, ast.stmt]) -> None:
+        """Statements from the outside in, so that a line's innermost one stays."""
+        for node in body:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 self._pair(node.targets[0], node.value)
-            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
+            elif isinstance(node, ast.AnnAssign) and node.value:
                 self._pair(node.target, node.value)
             elif isinstance(node, ast.AugAssign):
                 self._names[span(node)] = [ast.unparse(node.target)]
-            if isinstance(node, ast.stmt):  # walk goes outside in: the innermost stays
+            if isinstance(node, ast.stmt):
+                self._functions_around[node] = function
                 for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-                    self._statements[line] = node
+                    statements[line] = node
+            within = node.name if isinstance(node, ast.FunctionDef) else function
+            for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+                self._enter(getattr(node, part, []), within, statements)
 
     def _pair(self, target: ast.expr, value: ast.expr) -> None:
         """Give the value's place the target's name; a tuple's parts, each its own."""
@@ -67,14 +103,14 @@ class Source:
     def names(self, place: Place) -> list[str]:
         """The names that the result of the call at `place` is given; often none."""
         if place.column is not None:
-            return self._names.get(tuple(place[1:]), [])  # type: ignore[arg-type]
-        node = self._statements.get(place.line)  # before Python 3.11: by line
+            return self._places[0].get(tuple(place[1:]), [])  # type: ignore[arg-type]
+        node = self._places[1].get(place.line)  # before Python 3.11: by line
         value = getattr(node, "value", None)
-        return self._names.get(span(value), []) if value is not None else []
+        return self._places[0].get(span(value), []) if value is not None else []
 
     def statement(self, place: Place) -> Statement | None:
         """The innermost statement around `place`."""
-        node = self._statements.get(place.line)
+        node = self._places[1].get(place.line)
         if node is None:
             return None
         last = node.end_lineno or node.lineno
@@ -84,17 +120,31 @@ class Source:
             axes = tuple(part.strip() for part in comment[1].split(",") if part.strip())
         if isinstance(node, ast.For | ast.With | ast.If | ast.While | ast.FunctionDef):
             return Statement(node, self.lines[place.line - 1].strip(), None)
-        return Statement(node, self.text(span(node)), axes)
+        text = self.text(span(node))
+        if isinstance(node, ast.Assign) and node.lineno != node.end_lineno:
+            # without parentheses that are only there to break the line
+            parts = [self.text(span(part)) for part in (*node.targets, node.value)]
+            text = " = ".join(parts)
+        return Statement(node, text, axes)
 
     def assignment(self, function: str, name: str) -> Place | None:
         """Where `function` assigns `name`."""
-        for at, names in self._names.items():
-            node: ast.AST | None = self._statements.get(at[0])
-            while node is not None and not isinstance(node, ast.FunctionDef):
-                node = self.parents.get(node)
-            if name in names and node is not None and node.name == function:
+        names, statements = self._places
+        for at, given in names.items():
+            if name in given and self._functions_around.get(statements[at[0]]) == function:
                 return Place(self.file, *at)  # type: ignore[arg-type]
         return None
+
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """The axes that comments give to what `step` and the other functions return."""
+        found = {}
+        for function in self.functions():
+            for name in self.returns(function):
+                place = self.assignment(function, name)
+                statement = self.statement(place) if place else None
+                if statement and statement.axes is not None:
+                    found[name] = statement.axes
+        return found
 
     def returns(self, function: str) -> list[str]:
         """The names in the `return` statement of a function of this file."""
@@ -116,19 +166,25 @@ class Source:
 
     def at_line(self, line: int) -> str:
         """The statement that stands at a line."""
-        node = self._statements.get(line)
+        node = self._places[1].get(line)
         return self.text(span(node)) if node is not None else ""
 
     def text(self, at: tuple[int, ...]) -> str:
         """The source text of a span, its lines joined into one."""
-        line, end_line, column, end_column = at
-        lines = [text.encode() for text in self.lines[line - 1 : end_line]]
-        lines[-1] = lines[-1][:end_column]
-        lines[0] = lines[0][column:]
-        parts = [re.sub(r"\s+#.*$", "", part.decode()).strip() for part in lines]
-        return re.sub(r"(?<=[(\[]) | (?=[)\]])", "", " ".join(parts))
+        if at not in self._texts:
+            line, end_line, column, end_column = at
+            lines = [text.encode() for text in self.lines[line - 1 : end_line]]
+            lines[-1] = lines[-1][:end_column]
+            lines[0] = lines[0][column:]
+            parts = [re.sub(r"\s+#.*$", "", part.decode()).strip() for part in lines]
+            text = " ".join(parts)
+            self._texts[at] = re.sub(r"(?<=[(\[{]) |,? (?=[)\]}])", "", text)
+        return self._texts[at]
 
 
 def span(node: ast.AST) -> tuple[int, ...]:
     """(line, end line, column, end column), in the order of `Place`."""
     return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)  # type: ignore[attr-defined]
+
+
+SOURCES: dict[tuple[str, str], Source] = {}

@@ -1,13 +1,14 @@
 """The record as plain text, at most 100 columns: what a terminal, a pipe or a screen
 reader is given. Colour is an extra, and only where the caller asks for it."""
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterator
 from itertools import groupby, product
 from typing import TYPE_CHECKING, Any
 
-from steps.walk.order import Block, Table, Title, WrongTurn
+from steps.walk.order import Block, Drawing, Table, Title, WrongTurn
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -24,7 +25,12 @@ its numbers came from, which is measured as the statement runs:
   rearranged  an earlier tensor's numbers where they were, in the same storage, indexed anew
   copied      an earlier tensor's numbers, put into new storage
 Axes: B sentences, T tokens, H heads, D numbers a head (head_dim); H*D is one axis, heads side
-by side. Offsets and strides are counted in elements of the storage."""
+by side. T? has the size of T and does not hold tokens in order: such axes come from wrong
+turns. Offsets and strides are counted in elements of the storage."""
+
+
+# What `MultiHeadAttention` calls the axes that the steps name by letters.
+CLASS_AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D", "d_out": "H*D"}
 
 
 class Text:
@@ -35,11 +41,11 @@ class Text:
 
     def __init__(self, colour: bool = False) -> None:
         self.colour = colour
-        self._heads: set[int] = set()
+        self._told: set[str] = set()
 
     def block(self, block: Block) -> str:
         """One step, from its heading to its checks."""
-        self._heads = set()
+        self._told = set()
         lines = [self._paint(heading(block.title), "bold")]
         if block.title.headings:
             quoted = "; ".join(f'"{text}"' for text in block.title.headings)
@@ -51,7 +57,7 @@ class Text:
             lines += self._wrong_turn(turn, block)
         lines += self._follow(block)
         for note in block.notes:
-            lines += ["", *(table(note) if isinstance(note, Table) else wrap(note))]
+            lines += ["", *noted(note)]
         if block.checks:
             lines += ["", self._paint("Checks", "bold")]
             for check in block.checks:
@@ -79,25 +85,29 @@ class Text:
 
     def _entry(self, entry: "Entry", several: bool, block: Block, indent: str) -> list[str]:
         subject = ""
-        if several or entry.name.partition(".")[2]:
+        if several or not entry.name or "." in entry.name:
             subject = (entry.name or entry.expression) + ": "
-        shape = f"shape {entry.shape}, axes ({', '.join(entry.axes)}), "
-        origin = self._paint(entry.origin, entry.origin)
+        if subject.removeprefix("return ") == entry.statement + ": ":
+            subject = ""
+        says = f"{subject}shape {entry.shape}, "
+        if not all(axis.isdigit() for axis in entry.axes):
+            says += f"axes ({', '.join(entry.axes)}), "
+        says += self._paint(entry.origin, entry.origin)
         if entry.shares_storage_with and entry.in_place:
-            origin += f" in place, in the storage of {entry.shares_storage_with}"
+            says += f" in place, in the storage of {entry.shares_storage_with}"
         elif entry.shares_storage_with:
-            origin += f": the storage of {entry.shares_storage_with}"
-        lines = wrap(subject + shape + origin, indent, indent + "  ")
+            says += f": the storage of {entry.shares_storage_with}"
         if entry.origin != "computed":
             layout = "contiguous" if entry.contiguous else "not contiguous"
-            lines += wrap(f"strides {entry.stride}, {layout}", indent)
-        if entry.name:
+            says += f", strides {entry.stride}, {layout}"
+        lines = wrap(says, indent, indent + "  ")
+        if entry.name and block.numbers:
             lines += [indent + line for line in self._values(entry, block)]
         return lines
 
     def _values(self, entry: "Entry", block: Block) -> list[str]:
         """The numbers: rows labelled by token, columns grouped by head."""
-        axes, numbers = list(entry.axes), entry.numbers()
+        axes, numbers = self._roles(entry, block), entry.numbers()
         if numbers.dim() == 0:
             return ["  " + number(numbers.item())]
         if axes[-3:] == ["T", "H", "D"]:  # a row is a token: its heads side by side
@@ -113,9 +123,9 @@ class Text:
                 continue
             index = sheets[at]
             named = [
-                self._place(axis, i)
+                self._place(axis, i, block)
                 for axis, i, size in zip(axes, index, numbers.shape, strict=False)
-                if not (axis == "B" and size == 1)
+                if size > 1 or axis == "H"
             ]
             if named:
                 lines.append(", ".join(named))
@@ -128,8 +138,12 @@ class Text:
         heads = block_heads(column, width, block)
         rows = some(height, ROWS, keep=block.follow if row == "T" else None)
         labels = {r: self._label(row, r, block, height) for r in rows if r is not None}
-        margin = max([3, *(columns(label) for label in labels.values())])
-        titles = [clip(block.tokens[c], 10) if column == "T" and block.tokens else "" for c in range(width)]
+        margin = max(columns(label) for label in labels.values())
+        titles = [""] * width
+        if column == "T" and block.tokens:
+            titles = [clip(token, 10) for token in block.tokens]
+        elif column == "H":
+            titles = [f"head {c + 1}" for c in range(width)]
         cells = {r: {} for r in labels}  # type: dict[int, dict[int, str]]
         room = (WIDTH - 6 - margin) // 11
         shown = some(width, max(room, 3))
@@ -144,7 +158,7 @@ class Text:
             lines.append(" " * margin + self._join(shown, heads, {c: pad(titles[c], wide) for c in shown if c is not None}, wide))
         for r in rows:
             if r is None:
-                lines.append(pad("...", margin))
+                lines.append("...")
                 continue
             line = {c: cells[r][c].rjust(wide) for c in shown if c is not None}
             lines.append(pad(labels[r], margin) + self._join(shown, heads, line, wide))
@@ -176,7 +190,7 @@ class Text:
             if last is not None and heads[c] != heads[last]:
                 position += 2
             if last is None or heads[c] != heads[last]:
-                title = self._place("H", heads[c])
+                title = self._place("H", heads[c], None)
                 if len(text) > position:
                     title = f"head {heads[c] + 1}"
                 if len(text) <= position:
@@ -185,15 +199,17 @@ class Text:
             last = c
         return text
 
-    def _place(self, axis: str, index: int) -> str:
-        """An index on an axis in words; a head's index is told once a block."""
-        if axis == "H":
-            first = index not in self._heads
-            self._heads.add(index)
-            return f"head {index + 1}" + (f" (index {index})" if first else "")
-        if axis == "B":
-            return f"sentence {index + 1} (index {index})"
-        return f"{axis} index {index}"
+    def _place(self, axis: str, index: int, block: Block | None) -> str:
+        """An index on an axis in words; the index itself is told once a block."""
+        name = f"axis {axis}, index {index}"
+        if axis == "T" and block and block.tokens:
+            return f"{clip(block.tokens[index], 24)} (index {index})"
+        if axis in ("H", "B"):
+            name = f"{'head' if axis == 'H' else 'sentence'} {index + 1}"
+            if name not in self._told:
+                self._told.add(name)
+                return f"{name} (index {index})"
+        return name
 
     def _label(self, axis: str, index: int, block: Block, size: int) -> str:
         """What a row is called."""
@@ -202,13 +218,27 @@ class Text:
         if axis == "H*D":
             width = head_width(block, size)
             return f"head {index // width + 1}, row {index}" if width else f"row {index}"
+        if axis in ("B", "H"):
+            return f"{'head' if axis == 'H' else 'sentence'} {index + 1}"
+        if axis == "V":
+            return f"id {index}"
+        if axis == "context_length":
+            return f"position {index}"
         return f"row {index}" if axis else ""
+
+    @staticmethod
+    def _roles(entry: "Entry", block: Block) -> list[str]:
+        """The entry's axes by the walk's letters, also where a class names them itself."""
+        split = block.numbers and any("num_heads" in e.axes for e in block.entries)
+        return [CLASS_AXES.get(axis, axis) if split else axis for axis in entry.axes]
 
     def _wrong_turn(self, turn: WrongTurn, block: Block) -> list[str]:
         lines = ["", *wrap(f"Wrong turn: {turn.says}")]
         lines += self._entries(turn.entries, block, "  ")
         if turn.error:
-            lines += ["", *code(turn.statement, "  "), *wrap(turn.error, "    raises ", "    ")]
+            if not turn.entries or turn.entries[-1].statement != turn.statement:
+                lines += ["", *code(turn.statement, "  ")]
+            lines += wrap(turn.error, "    raises ", "    ")
         return lines
 
     def _follow(self, block: Block) -> list[str]:
@@ -218,9 +248,10 @@ class Text:
         lines: list[list[str]] = []
         seen = set()
         for entry in block.entries:
-            if entry.name and "T" in entry.axes and (entry.name, entry.shape) not in seen:
+            axes = self._roles(entry, block)
+            if entry.name and "T" in axes and (entry.name, entry.shape) not in seen:
                 seen.add((entry.name, entry.shape))
-                lines += followed(entry, block.follow)
+                lines += followed(entry, block.follow, axes.index("T"))
         if not lines:
             return []
         wide = max(len(line[0]) for line in lines)
@@ -235,9 +266,8 @@ def heading(title: Title) -> str:
     return f"Step {title.number}: {title.title}"
 
 
-def followed(entry: "Entry", position: int) -> list[list[str]]:
-    """Rows (index, offset, values): every vector of the tensor that is this token's."""
-    at = entry.axes.index("T")
+def followed(entry: "Entry", position: int, at: int) -> list[list[str]]:
+    """Rows (index, offset, values): the vectors at `position` of the tensor's axis `at`."""
     dims = range(len(entry.shape)) if at == len(entry.shape) - 1 else range(len(entry.shape) - 1)
     ranges = [[position] if d == at else range(entry.shape[d]) for d in dims]
     rows = []
@@ -310,11 +340,30 @@ def clip(text: str, width: int) -> str:
     return text + ".."
 
 
+def squeeze(text: str, width: int) -> str:
+    """The text, or its start and its end where it is longer than `width` columns."""
+    if columns(text) <= width:
+        return text
+    end = ""
+    while columns(end) < width // 2:
+        end = text[-1] + end
+        text = text[:-1]
+    return clip(text, width - columns(end)) + end
+
+
 def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    rest = first if rest is None else rest
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    """The text in lines of at most WIDTH columns; a shape such as (1, 4, 6) stays whole."""
+    text = re.sub(r"(?<=\d), (?=\d)", ",\0", text)
+    # textwrap counts characters: this one makes up for the second column of a wide one
+    filled = "".join("\1" * (columns(c) - 1) + c for c in text)
+    lines = textwrap.wrap(
+        filled,
+        WIDTH if filled == text else WIDTH - 1,
+        initial_indent=first,
+        subsequent_indent=first if rest is None else rest,
+        break_on_hyphens=False,
     )
+    return [line.replace("\1", "").replace("\0", " ") for line in lines]
 
 
 def code(text: str, indent: str) -> list[str]:
@@ -322,12 +371,25 @@ def code(text: str, indent: str) -> list[str]:
     return wrap(text, indent, " " * (len(indent) + 4))
 
 
+def noted(note: str | Table | Drawing) -> list[str]:
+    """A note of a step: a sentence, a table, or a drawing as it stands."""
+    if isinstance(note, Drawing):
+        return [f"  {line}" for line in note.lines]
+    return table(note) if isinstance(note, Table) else wrap(note)
+
+
 def table(note: Table) -> list[str]:
     """A table under its header."""
     rows = [note.header, *note.rows]
+    rows = [rows[i] if i is not None else ("...",) * len(rows[0]) for i in some(len(rows), ROWS + 1)]
     wide = [max(columns(row[c]) for row in rows) for c in range(len(note.header))]
-    rows = list(rows[i] if i is not None else ("...",) * len(wide) for i in some(len(rows), ROWS + 1))
-    return ["  " + "  ".join(pad(c, w) for c, w in zip(r, wide, strict=True)) for r in rows]
+    while (over := sum(wide) + 2 * len(wide) - WIDTH) > 0:
+        widest = wide.index(max(wide))
+        wide[widest] = max(wide[widest] - over, wide[widest] // 2)
+    return [
+        "  " + "  ".join(pad(squeeze(c, w), w) for c, w in zip(row, wide, strict=True))
+        for row in rows
+    ]
 
 
 def closing(checks: int, held: int) -> str:
