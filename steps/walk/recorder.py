@@ -210,7 +210,9 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 name=name,
                 statement=statement.text if statement else "",
                 expression=expression,
-                here=fill_in(statement.text, frame) if statement else "",
+                here=fill_in(statement.text, {**numbers_of(frame), **shapes_of(frame)})
+                if statement
+                else "",
                 function=getattr(func, "__name__", str(func)),
                 place=place,
                 tensor=tensor,
@@ -272,7 +274,10 @@ class Recorder(torch.overrides.TorchFunctionMode):
             name=name,
             statement=statement.text,
             expression=statement.text.partition(" = ")[2],
-            here=statement.text,
+            here=fill_in(
+                statement.text,
+                {**self._sizes, **dict(zip(axes, tensor.shape, strict=True))},
+            ),
             function="parameter",
             place=place,
             tensor=tensor,
@@ -358,12 +363,17 @@ def numbers_of(frame: FrameType) -> dict[str, int]:
     return found
 
 
-def fill_in(text: str, frame: FrameType) -> str:
+def shapes_of(frame: FrameType) -> dict[str, tuple[int, ...]]:
+    """The frame's tuples of whole numbers: a shape, such as (b, num_tokens, d_out)."""
+    return {
+        key: tuple(value)
+        for key, value in frame.f_locals.items()
+        if isinstance(value, tuple) and value and all(type(size) is int for size in value)
+    }
+
+
+def fill_in(text: str, numbers: Mapping[str, Any]) -> str:
     """The statement's right side with this run's sizes in place of their names."""
-    numbers: dict[str, Any] = dict(numbers_of(frame))
-    for key, value in frame.f_locals.items():  # a shape, such as (b, num_tokens, d_out)
-        if isinstance(value, tuple) and value and all(type(size) is int for size in value):
-            numbers[key] = tuple(value)
     left, equals, right = text.partition(" = ")
     if not equals:
         left, right = "", text
