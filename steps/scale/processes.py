@@ -23,10 +23,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from steps.compare import close, equal
+from steps.compare import Outcome, close, equal
 from steps.errors import UserError
 from steps.pytorch import torch
 from steps.scale.machine import check_device, quietly_without_numpy
+from steps.scale.report import say
+from steps.scale.report import tell as tell_checks
 
 LIMIT = 120.0  # seconds until processes that are not done are given up
 GRACE = 1.0  # seconds in which the others show who failed first
@@ -259,7 +261,7 @@ def collectives() -> Any:
 def tell(reports: list[dict[str, Any]], seed: int) -> int:
     """Print what every process holds and did; 1 when an output differs."""
     hosts = {report["host"] for report in reports}
-    print(f"{len(reports)} processes on {len(hosts)} host{'s' * (len(hosts) > 1)}, seed {seed}\n")
+    say(f"{count_of(len(reports), 'process')} on {count_of(len(hosts), 'host')}, seed {seed}")
     for rank, report in enumerate(reports):
         low, high = report["heads"]
         heads = f"heads {low + 1} to {high} (index {low} to {high - 1})"
@@ -268,16 +270,26 @@ def tell(reports: list[dict[str, Any]], seed: int) -> int:
         first, last = report["rows"][0], report["rows"][1] - 1
         held = {name: tuple(shape) for name, shape in report["held"].items()}
         where = f" on {report['host']}" if len(hosts) > 1 else ""
-        print(f"process {rank}{where}: {heads}")
-        print(f"  rows {first}-{last} of W_query, W_key and W_value, each {held['W_query']}")
-        print(f"  columns {first}-{last} of out_proj, {held['out_proj']}")
+        say()
+        say(f"process {rank}{where}: {heads}")
+        say(f"  rows {first}-{last} of W_query, W_key and W_value, each {held['W_query']}")
+        say(f"  columns {first}-{last} of out_proj, {held['out_proj']}")
         sent = [f"{name} of {tuple(shape)}" for name, shape in report["sent"]]
-        print(f"  sent between processes: {len(sent)} ({', '.join(sent)})")
-        word = "holds" if report["holds"] else "FAILS"
-        print(f"  {word}  its output {tuple(report['output'])} equals one process's, within 1e-5")
-        if not report["holds"]:
-            print(f"         {report['detail']}")
-    return 0 if all(report["holds"] for report in reports) else 1
+        say(f"  sent between the processes: {', '.join(sent) or 'nothing'}")
+    say()
+    return tell_checks(
+        (
+            f"the output of process {rank}, {tuple(report['output'])}, equals one process's "
+            "alone, within 1e-5",
+            Outcome(report["holds"], report["detail"]),
+        )
+        for rank, report in enumerate(reports)
+    )
+
+
+def count_of(count: int, thing: str) -> str:
+    plural = thing + ("es" if thing.endswith("s") else "s")
+    return f"{count} {thing if count == 1 else plural}"
 
 
 def child(task: dict[str, Any]) -> int:
