@@ -191,10 +191,13 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 turn = index if many else self._counts[place]
                 name = names[turn % len(names)]
             in_place = any(tensor is other for other in changed)
+            moved = any(storage(tensor) == storage(t) for t in tensors)
             shares = self._owners.get(storage(tensor))
+            if moved and not shares:  # such as self.mask, a buffer
+                shares = self._local_owner(frame, tensor)
             if in_place:
                 origin = "computed"
-            elif shares or any(storage(tensor) == storage(t) for t in tensors):
+            elif shares or moved:
                 origin = "rearranged"
             elif computed or not is_copy(func, args, kwargs, tensor):
                 origin = "computed"
@@ -307,6 +310,14 @@ class Recorder(torch.overrides.TorchFunctionMode):
 
     def _own(self, name: str, tensor: torch.Tensor) -> None:
         self._owners.setdefault(storage(tensor), (name, tensor))
+
+    def _local_owner(self, frame, tensor) -> tuple[str, torch.Tensor] | None:
+        """The name of the storage's tensor among those of the frame's layers."""
+        layers = {k: v for k, v in frame.f_locals.items() if isinstance(v, nn.Module)}
+        for name, other in named_tensors(layers):
+            if storage(other) == storage(tensor):
+                self._own(name, other)
+        return self._owners.get(storage(tensor))
 
     def _axes_of(self, frame, statement, name, tensor, func, args, tensors):
         """Axis names: from the statement's comment, else from the inputs' axes."""
