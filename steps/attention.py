@@ -6,8 +6,8 @@ making one gives the chapter's numbers, and names them as the chapter does, so t
 Scratch)*, sections 3.4 to 3.6; the code is this project's own.
 
 Sizes: b sequences of num_tokens tokens; a token has d_in features coming in and d_out
-going out. A comment such as `# (b, num_tokens, d_out)` is held against the tensor
-whenever the walk records a run.
+going out. The walk holds the comments of `MultiHeadAttention.forward`, such as
+`# (b, num_tokens, d_out)`, against the tensors.
 
 The mask holds truth values: True where a query may not look, ahead of itself. A change
 of the module's dtype leaves them alone, and a stored mask of ones and zeros loads into
