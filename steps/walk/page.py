@@ -1,0 +1,425 @@
+"""The record as one self-contained page for the browser: `gptversion.py --page FILE`.
+
+The page is the template page.html with the record put into it as JSON: the steps, every
+tensor with the numbers that are drawn, and the maps that say where elements came from
+(provenance.py). The script in the template draws the tables and follows the maps.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import math
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steps.errors import UserError
+from steps.walk.order import Block, Drawing, Table, Walk, titles
+from steps.walk.predict import lesson
+
+if TYPE_CHECKING:
+    from steps.walk.recorder import Entry
+
+TEMPLATE = Path(__file__).with_name("page.html")
+MARK = "<!-- multi-head attention, one shape at a time: made by gptversion.py -->"
+# Indices drawn of an axis: all up to the first number, else the second one.
+DRAWN = {"T": (16, 8), "H": (4, 3), "D": (8, 3)}
+DRAWN_ELSE = (12, 6)
+FOLLOWED = 200_000  # elements; numbers are not followed through larger tensors
+# The classes' own words for the walk's axes; a question mark says the axis is not that.
+AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D", "d_out": "H*D"}
+
+
+def write_page(settings: Mapping[str, Any], path: str, force: bool = False) -> None:
+    """Write the page of the whole walk to `path`, at once or not at all.
+
+    Raises UserError for a place that cannot be written, and for a file that is there and
+    is no page of ours, unless `force`.
+    """
+    target = Path(path)
+    check_target(target, force)
+    save(target, whole_page(settings))
+
+
+def check_target(target: Path, force: bool) -> None:
+    """Refuse, before any work is done, what could not or should not be written."""
+    if target.is_dir():
+        raise UserError(f"--page: {str(target)!r} is a directory; give a file, as in page.html")
+    if not target.parent.is_dir():
+        raise UserError(f"--page: there is no directory {str(target.parent)!r}")
+    if target.exists() and not force:
+        try:
+            with target.open("rb") as file:
+                ours = MARK.encode() in file.read(1000)
+        except OSError as error:
+            raise UserError(f"--page: cannot read {str(target)!r}: {error.strerror}") from None
+        if not ours:
+            raise UserError(
+                f"--page: {str(target)!r} exists and is not a page made by this program; "
+                "give another name, or --force to overwrite it"
+            )
+
+
+def save(target: Path, text: str) -> None:
+    """Write a file beside the target and move it there: never half a page."""
+    made = ""
+    try:
+        handle, made = tempfile.mkstemp(dir=target.parent, prefix=".page-", suffix=".html")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(made, 0o666 & ~mask)  # mkstemp's files are the owner's alone
+        os.replace(made, target)
+    except OSError as error:
+        if made and os.path.exists(made):
+            os.remove(made)
+        raise UserError(f"--page: cannot write {str(target)!r}: {error.strerror}") from None
+
+
+def whole_page(settings: Mapping[str, Any]) -> str:
+    """The page of every step there is."""
+    numbers = [title.number for title in titles()]
+    collector = Collector()
+    for block in Walk(settings, keep_calls=True).blocks(numbers):
+        collector.block(block)
+    data = collector.finish()
+    data["turn"] = wrong_turn(settings, collector)
+    data["text"] = settings["text"]
+    return render(data, settings["text"])
+
+
+def render(data: Mapping[str, Any], title: str) -> str:
+    """The template with a title and the data in it, and a policy that allows no more."""
+    text = TEMPLATE.read_text(encoding="utf-8")
+    style = text.split("<style>")[1].split("</style>")[0]
+    script = text.split("<script>")[1].split("</script>")[0]
+    policy = (
+        f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    numbers = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":  # nothing in the data can end its element
+        numbers = numbers.replace(character, f"\\u{ord(character):04x}")
+    numbers = numbers.encode(errors="backslashreplace").decode()
+    parts = {"MARK": MARK, "POLICY": policy, "TITLE": html.escape(title), "DATA": numbers}
+    for name, part in parts.items():
+        before, found, after = text.partition(f"{{{{{name}}}}}")
+        assert found, name
+        text = before + part + after
+    return text
+
+
+def digest(text: str) -> str:
+    """The source expression of a content security policy for an inline element."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+class Collector:
+    """Gathers blocks into the page's data: steps, and tensors by number."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+        self.nodes: list[dict[str, Any]] = []
+        self.sizes: dict[str, int] = {}
+        self.windows: list[list[list[int]]] = []  # per tensor, per axis: indices drawn
+        self._numbers: dict[int, tuple[weakref.ref, int]] = {}  # by id, while it lives
+        self._tables: dict[int, tuple[Any, set[int]]] = {}  # large tables: rows looked up
+        self._tokens: list[str] = []
+        self._head_dim = 0
+        self._step = 0
+
+    def block(self, block: Block) -> None:
+        """Take in one step."""
+        self._step = block.title.number
+        self._tokens = self._tokens or block.tokens
+        self._head_dim = block.head_dim
+        self._follow = block.follow
+        step = {
+            "n": block.title.number,
+            "title": block.title.title,
+            "D": block.head_dim,
+            "tokens": block.tokens,
+            "article": list(block.title.headings),
+            "says": [part for part in block.says.split("\n\n") if part],
+            "groups": self._groups(block.entries),
+            "wrong": [
+                {
+                    "says": turn.says,
+                    "groups": self._groups(turn.entries, wrong=True),
+                    "error": turn.error,
+                    "statement": turn.statement,
+                }
+                for turn in block.wrong_turns
+            ],
+            "notes": [noted(note) for note in block.notes],
+            "checks": [
+                {"claim": check.claim, "holds": check.holds, "detail": check.detail}
+                for check in block.checks
+            ],
+        }
+        self.steps.append(step)
+
+    def _groups(self, entries: Sequence["Entry"], wrong: bool = False) -> list[dict[str, Any]]:
+        groups = []
+        for statement, group in groupby(entries, key=lambda entry: entry.statement):
+            links = list(group)
+            here = links[-1].here
+            groups.append(
+                {
+                    "s": statement,
+                    "here": "" if here == statement else here.partition(" = ")[2] or here,
+                    "t": [self.add(entry, wrong) for entry in links],
+                }
+            )
+        return groups
+
+    def add(self, entry: "Entry", wrong: bool = False) -> int:
+        """Take in one tensor; its number."""
+        from steps.walk.provenance import links
+
+        number = len(self.nodes)
+        node: dict[str, Any] = {
+            "n": entry.name,
+            "x": "" if entry.name else entry.expression,
+            "f": entry.function.strip("_"),
+            "step": self._step,
+            "sh": entry.shape,
+            "ax": entry.axes,
+            **({} if known_axes(entry) == list(entry.axes) else {"as": known_axes(entry)}),
+            "st": entry.stride,
+            "off": entry.offset,
+            "c": int(entry.contiguous),
+            "or": entry.origin,
+            "sw": entry.shares_storage_with or "",
+        }
+        if wrong:
+            node["wrong"] = 1
+        elif entry.name:
+            node["q"] = lesson(entry, self.sizes)
+        for axis, size in zip(entry.axes, entry.shape, strict=False):
+            if not axis.isdigit():
+                self.sizes.setdefault(axis, size)
+        sources = self._sources(entry)
+        small = [(at, tensor) for at, tensor in sources if self._follows(at)]
+        node["L"] = links(entry, small) if entry.tensor.numel() <= FOLLOWED else []
+        if entry.tensor.dtype == _torch().bool:
+            node["b"] = 1
+        dead = dead_elements(entry)
+        if dead:
+            node["dead"] = dead
+        self.nodes.append(node)
+        tensors = dict(sources)
+        for link in node["L"]:
+            self._keep_rows(link, tensors[link["i"]], number)
+        self.windows.append(self._window(entry))
+        node["v"] = picked(entry.numbers(), self.windows[number])
+        if entry.axes[:1] == ("V",):
+            self._tables[number] = (entry.tensor, set())
+        self._numbers[id(entry.tensor)] = (weakref.ref(entry.tensor), number)
+        return number
+
+    def _sources(self, entry: "Entry") -> list[tuple[int, Any]]:
+        """The call's input tensors that are in the record, with their numbers."""
+        from steps.walk.recorder import tensors_in
+
+        found: dict[int, Any] = {}
+        if entry.call is not None:
+            for tensor in tensors_in(entry.call[1:]):
+                known = self._numbers.get(id(tensor))
+                if known and known[0]() is tensor:
+                    found.setdefault(known[1], tensor)
+        return list(found.items())
+
+    def _window(self, entry: "Entry") -> list[list[int]]:
+        """The indices that are drawn, axis by axis."""
+        window = []
+        for axis, size in zip(known_axes(entry), entry.shape, strict=True):
+            D = self._head_dim
+            if axis == "H*D" and D and size % D == 0:
+                heads = some(range(size // D), *DRAWN["H"])
+                within = some(range(D), *DRAWN["D"])
+                window.append([h * D + d for h, d in product(heads, within)])
+            else:
+                keep = self._follow if axis == "T" else None
+                window.append(some(range(size), *DRAWN.get(axis, DRAWN_ELSE), keep=keep))
+        return window
+
+    def _follows(self, number: int) -> bool:
+        """Whether numbers are followed through a tensor: a table counts by its rows used."""
+        return number in self._tables or math.prod(self.nodes[number]["sh"]) <= FOLLOWED
+
+    def _keep_rows(self, link: dict[str, Any], table: Any, number: int) -> None:
+        """Note which rows of a large table a look-up took: only those are on the page."""
+        if link["i"] not in self._tables:
+            return
+        width = self.nodes[link["i"]]["sh"][1]
+        if "rows" in link and link["step"] == 1:
+            self._tables[link["i"]][1].update(row // width for row in link["rows"])
+        elif "o" in link and self.nodes[number]["sh"][-1] == width:  # one row, or evenly spaced
+            count = math.prod(self.nodes[number]["sh"][:-1])
+            if count == 1:
+                self._tables[link["i"]][1].add(link["o"] // width)
+
+    def finish(self) -> dict[str, Any]:
+        """The data, complete: large tables cut down to the rows that were looked up."""
+        for number, (tensor, rows) in self._tables.items():
+            node = self.nodes[number]
+            if not rows:
+                continue
+            kept = sorted(rows)
+            node["keep"] = kept
+            place = {row: at for at, row in enumerate(kept)}
+            width = node["sh"][1]
+            window = [some(range(len(kept)), *DRAWN["T"]), self.windows[number][1]]
+            self.windows[number] = window
+            node["v"] = picked(tensor.detach()[kept], window)
+            for other in self.nodes:
+                for link in other["L"]:
+                    if link["i"] != number:
+                        continue
+                    if "rows" in link:
+                        link["rows"] = [place[r // width] * width for r in link["rows"]]
+                    elif "o" in link:
+                        link["o"] = place[link["o"] // width] * width
+        for node, window in zip(self.nodes, self.windows, strict=True):
+            shape = [len(node["keep"]), *node["sh"][1:]] if "keep" in node else node["sh"]
+            if any(len(w) < size for w, size in zip(window, shape, strict=True)):
+                node["w"] = window
+        return {
+            "tokens": self._tokens,
+            "follow": self._follow,
+            "sizes": self.sizes,
+            "steps": self.steps,
+            "nodes": self.nodes,
+        }
+
+
+def noted(note: str | Table | Drawing) -> Any:
+    """A note: a sentence, a table or a drawing."""
+    if isinstance(note, Table):
+        return {"header": note.header, "rows": some(note.rows, 24, 12)}
+    return {"lines": note.lines} if isinstance(note, Drawing) else note
+
+
+def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] | None:
+    """Steps 15 to 19 once more with the split done wrong: what every tensor would hold.
+
+    Where step 15 reaches a shape by view and transpose, here view is asked for that shape
+    at once; everything after it is the same code.
+    """
+
+    class Wrong(Walk):
+        def _call(self, module: Any, function: Any, record: Any, raises: Any) -> Any:
+            outputs, entries, failed = super()._call(module, function, record, raises)
+            if module.__name__ == "steps.step15" and function.__name__ == "step":
+                for entry in entries:
+                    if entry.name and entry.function == "transpose":
+                        base = entry.tensor._base
+                        turned = base.view(entry.shape)
+                        outputs[entry.name] = entry.values = turned
+                        entry.tensor = turned
+            return outputs, entries, failed
+
+    numbers = [title.number for title in titles() if 15 <= title.number <= 19]
+    by_name: dict[tuple[int, str], list[int]] = {}
+    for at, node in enumerate(right.nodes):
+        if "wrong" not in node:
+            by_name.setdefault((node["step"], node["n"] or node["x"]), []).append(at)
+    swaps: dict[str, Any] = {}
+    shape: Sequence[int] = ()
+    for block in Wrong(settings).blocks(numbers):
+        for entry in block.entries:
+            places = by_name.get((block.title.number, entry.name or entry.expression))
+            if not places:
+                continue
+            at = places.pop(0)
+            node = right.nodes[at]
+            values = picked(entry.numbers(), right.windows[at])
+            if values == node["v"]:
+                continue
+            swap: dict[str, Any] = {"v": values}
+            if block.title.number == 15:
+                shape = entry.shape
+                owner = next(n for n in by_name_first(right, entry.shares_storage_with))
+                swap["L"] = [{"i": owner, "same": 1, "o": 0, "s": list(entry.tensor.stride())}]
+                swap["st"], swap["c"] = entry.tensor.stride(), 1
+            swaps[str(at)] = swap
+    if not swaps:
+        return None
+    return {"step": 15, "call": f"view{tuple(shape)}", "swaps": swaps}
+
+
+def by_name_first(collector: Collector, name: str | None) -> Iterator[int]:
+    """The numbers of the tensors of a name, the first first."""
+    return (at for at, node in enumerate(collector.nodes) if node["n"] == name)
+
+
+def dead_elements(entry: "Entry") -> str:
+    """Which elements carry nothing on, as bits in base 64; '' when all do.
+
+    A weight that a mask or dropout set to exactly 0, or a score to minus infinity, has no
+    part in what is computed from it.
+    """
+    makers = ("masked_fill", "masked_fill_", "softmax", "dropout", "mul", "__mul__", "tril", "triu")
+    keepers = ("div", "__truediv__", "true_divide")
+    numbers = entry.numbers()
+    if entry.function not in makers + keepers or not numbers.is_floating_point():
+        return ""
+    torch = _torch()
+    dead = (numbers == 0) | (numbers == -torch.inf)
+    if not bool(dead.any()) or dead.numel() > FOLLOWED:
+        return ""
+    bits = dead.flatten().long()
+    bits = torch.cat((bits, bits.new_zeros(-len(bits) % 8))).view(-1, 8)
+    packed = (bits * torch.tensor([1, 2, 4, 8, 16, 32, 64, 128])).sum(dim=1)
+    return base64.b64encode(bytes(packed.tolist())).decode()
+
+
+def picked(numbers: Any, window: Sequence[Sequence[int]]) -> list[Any]:
+    """The numbers inside the window, row by row, as they are to be read."""
+    for axis, indices in enumerate(window):
+        if len(indices) < numbers.shape[axis]:
+            numbers = numbers.index_select(axis, _torch().tensor(list(indices)))
+    return [readable(value) for value in numbers.flatten().tolist()]
+
+
+def readable(value: Any) -> Any:
+    """A number to four decimals; what JSON cannot hold as text."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int):
+        return value if abs(value) < 2**53 else str(value)
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) >= 1e5:
+        return f"{value:.4g}"
+    return float(f"{value:.4f}") + 0.0
+
+
+def some(items: Sequence[Any], most: int, few: int, keep: int | None = None) -> list[Any]:
+    """All the items, or of more than `most` a few: the first, the last and one to keep."""
+    if len(items) <= most:
+        return list(items)
+    last = max(1, few // 3)
+    at = {*range(few - last), *range(len(items) - last, len(items))}
+    if keep is not None and keep not in at:
+        at = {*at, keep} - {few - last - 1}
+    return [items[i] for i in sorted(at)]
+
+
+def known_axes(entry: "Entry") -> list[str]:
+    """The axes in the walk's own words, for the drawing."""
+    axes = [AXES.get(axis, axis) for axis in entry.axes]
+    return axes if len(axes) == len(entry.shape) else [str(size) for size in entry.shape]
+
+
+def _torch() -> Any:
+    from steps.pytorch import torch
+
+    return torch

@@ -1,0 +1,2 @@
+def lesson(entry, sizes):
+    return {}
