@@ -141,7 +141,7 @@ def draws(wrapper, d_in, H, D):
             (
                 span("", turn * size, size).strip(),
                 name.removesuffix(".weight"),
-                f"{role}, {span('row', head * D, D)} (head {head + 1})",
+                f"{role}, {span('rows' if D > 1 else 'row', head * D, D)} (head {head + 1})",
             )
         )
     return Table(("numbers drawn", "in the wrapper", "in the class"), tuple(rows))
