@@ -1,2 +1,257 @@
-def lesson(entry, sizes):
-    return {}
+"""Guess each shape before seeing it: `gptversion.py --predict`, and the page's questions."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+from steps.walk.order import Walk
+
+if TYPE_CHECKING:
+    from steps.walk.recorder import Entry
+
+COUNTS = {
+    "B": "the sentences of the batch",
+    "T": "tokens",
+    "H": "heads",
+    "D": "the numbers of one head",
+    "d_in": "the input features of a token",
+    "H*D": "the numbers of all heads side by side",
+    "d_out": "the output features of a token",
+    "V": "the ids of the vocabulary",
+    "context_length": "the positions that there is room for",
+}
+ALSO = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D"}  # the classes' words
+HELP = "Answer like 1,4,2,3 or B T H D; h for a hint, s to skip, q to quit."
+
+
+def lesson(entry: "Entry", sizes: Mapping[str, int]) -> dict[str, Any]:
+    """What to say about a wrong shape of this tensor without giving the right one away.
+
+    {"hint": the operation's rule, "rank": about the number of axes, "why": axis by axis}.
+    """
+    axes = entry.axes if len(entry.axes) == len(entry.shape) else ("",) * len(entry.shape)
+    counts = [COUNTS.get(ALSO.get(axis, axis)) for axis in axes]
+    told = ["It counts " + c + "." if c else "" for c in counts]
+    rule = rule_of(entry)
+    known = [c for c in counts if c]
+    rank = f"{rule} The axes count, in order: {'; '.join(known)}." if len(known) == len(axes) else rule
+    if not axes:
+        rank = rule + " One number has no axes: ()."
+    return {"hint": rank, "rank": rule, "why": [text or rule for text in told]}
+
+
+def rule_of(entry: "Entry") -> str:
+    """What the operation does to shapes, in general."""
+    name = entry.function.strip("_").removeprefix("r")
+    if entry.function == "parameter":
+        return (
+            "nn.Linear(in, out) stores its weight with a row for every output."
+            if "nn.Linear(" in entry.statement
+            else "nn.Embedding(n, width) has a row for each of n ids."
+            if "nn.Embedding(" in entry.statement
+            else "A weight has the shape that its layer asks for."
+        )
+    if name in ("view", "eshape", "reshape"):
+        return f"{entry.function} keeps all {entry.tensor.numel()} elements and groups them anew."
+    for names, rule in RULES:
+        if name in names:
+            return rule
+    if entry.origin == "rearranged":
+        return "The numbers stay what they are, and are indexed anew."
+    return "Look at the statement: which axes go in, and which does it take away or add?"
+
+
+ELEMENT = "Element by element: the shapes are the same, or broadcast from the last axis."
+RULES = (
+    (("linear",), "A linear layer changes the last axis only, from in to out features."),
+    (
+        ("matmul", "bmm", "mm"),
+        "A product of matrices works on the last two axes, (.., n, k) @ (.., k, m); the ones "
+        "before them stay.",
+    ),
+    (("transpose", "permute", "swapaxes", "get", "t"), "A transpose exchanges axes."),
+    (("softmax",), "softmax keeps the shape: every number becomes a weight."),
+    (("masked_fill", "dropout", "contiguous", "exp", "bool", "triu", "tril", "abs"), ELEMENT),
+    (("add", "sub", "mul", "div", "truediv", "true_divide", "gt", "lt", "eq"), ELEMENT),
+    (("embedding",), "Looking up gives one row of the table for each id, its width at the end."),
+    (("unsqueeze",), "unsqueeze adds an axis of size 1."),
+    (("getitem",), "A plain index takes its axis away; a slice keeps it, shortened."),
+    (("sum", "mean", "amax", "max"), "The axis in dim is taken away, or left at 1 by keepdim."),
+    (("cat",), "cat puts tensors end to end on one axis."),
+    (("stack",), "stack makes a new axis, as long as there are tensors."),
+)
+
+
+@dataclass
+class Score:
+    """How the guessing went: names of tensors, and the operations that were missed."""
+
+    asked: int = 0
+    right: int = 0
+    late: int = 0
+    skipped: int = 0
+    over: bool = False  # every question was put
+    missed: dict[str, list[str]] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[str]:
+        """The closing lines."""
+        if not self.asked:
+            yield "No shape was asked for." if self.over else "No shape was guessed."
+            return
+        yield (
+            f"{self.right} of {self.asked} shapes right at the first try, {self.late} after "
+            f"another look, {self.skipped} skipped or left open."
+        )
+        if self.missed:
+            yield "Operations to look at again:"
+            for operation, names in self.missed.items():
+                yield f"  {operation}: {', '.join(names[:6])}" + (", ..." if len(names) > 6 else "")
+
+
+def predict(
+    settings: Mapping[str, Any], numbers: list[int], stdin: TextIO, stdout: TextIO
+) -> int:
+    """Ask for the shape of every named tensor of these steps; 0.
+
+    Answers are lines of `stdin`. Its end, and an interrupt, end with the score.
+    """
+    score = Score()
+    try:
+        ask_all(settings, numbers, stdin, stdout, score)
+    except (EOFError, KeyboardInterrupt):
+        print(file=stdout)
+    for line in score.lines():
+        print(line, file=stdout)
+    return 0
+
+
+def ask_all(
+    settings: Mapping[str, Any],
+    numbers: list[int],
+    stdin: TextIO,
+    stdout: TextIO,
+    score: Score,
+) -> None:
+    from steps.walk.text import heading
+
+    print("Which shape does each statement make?\n" + HELP, file=stdout)
+    sizes: dict[str, int] = {}
+    for block in Walk(settings).blocks(numbers):
+        statement = ""
+        for position, entry in enumerate(entry for entry in block.entries if entry.name):
+            if not position:
+                print("\n" + heading(block.title), file=stdout)
+            if entry.statement != statement:
+                statement = entry.statement
+                print("\n" + statement, file=stdout)
+            for axis, size in zip(entry.axes, entry.shape, strict=False):
+                sizes[ALSO.get(axis, axis)] = sizes[axis] = size
+            if not ask(entry, sizes, stdin, stdout, score):
+                return
+    score.over = True
+
+
+def ask(
+    entry: "Entry", sizes: Mapping[str, int], stdin: TextIO, stdout: TextIO, score: Score
+) -> bool:
+    """Ask until the shape is right or skipped; False to quit."""
+    tips = lesson(entry, sizes)
+    axes = ", ".join(entry.axes)
+    shown = f"{shape_text(entry.shape)}" + (f"  axes ({axes})" if axes else "") + f", {entry.origin}"
+    tries = 0
+    score.asked += 1
+    score.skipped += 1  # until it is answered
+
+    def miss() -> None:
+        names = score.missed.setdefault(entry.function, [])
+        if entry.name not in names:
+            names.append(entry.name)
+
+    while True:
+        print(f"  shape of {entry.name}? ", end="", file=stdout, flush=True)
+        line = stdin.readline()
+        if not line:
+            if not tries:  # not answered at all: not asked
+                score.asked -= 1
+                score.skipped -= 1
+            raise EOFError
+        answer = line.strip()
+        if answer.lower() in ("q", "quit"):
+            if not tries:
+                score.asked -= 1
+                score.skipped -= 1
+            return False
+        if answer.lower() in ("h", "hint", "?"):
+            tries += 1
+            miss()
+            print("  " + tips["hint"], file=stdout)
+            continue
+        if answer.lower() in ("s", "skip"):
+            miss()
+            print("  It is " + shown, file=stdout)
+            return True
+        guess, problem = read_shape(answer, entry, sizes)
+        if guess is None:
+            print("  " + problem, file=stdout)
+            continue
+        tries += 1
+        if guess == entry.shape:
+            score.skipped -= 1
+            if tries == 1:
+                score.right += 1
+            else:
+                score.late += 1
+            print("  Right: " + shown, file=stdout)
+            return True
+        miss()
+        print("  " + difference(guess, entry, tips), file=stdout)
+
+
+def read_shape(
+    answer: str, entry: "Entry", sizes: Mapping[str, int]
+) -> tuple[tuple[int, ...] | None, str]:
+    """The shape that was typed, or None and what is wrong with the typing.
+
+    `(1, 4, 2, 3)`, `1,4,2,3`, `1 4 2 3` and `B T H D` are the same; `()` has no axes.
+    """
+    bare = re.sub(r"^torch\.Size", "", answer.strip()).strip("()[] \t")
+    if not bare:
+        if answer.strip() in ("()", "[]"):
+            return (), ""
+        return None, HELP
+    shape = []
+    for position, word in enumerate(re.split(r"[\s,]+", re.sub(r"\s*\*\s*", "*", bare).strip(", "))):
+        if position < len(entry.axes) and word == entry.axes[position]:
+            shape.append(entry.shape[position])
+            continue
+        size = 1
+        for part in word.split("*"):
+            if re.fullmatch(r"[0-9]{1,9}", part):
+                size *= int(part)
+            elif part in sizes:
+                size *= sizes[part]
+            else:
+                known = ", ".join(name for name in sizes if name in COUNTS)
+                return None, f"{word!r} is neither a size nor an axis seen so far ({known}). {HELP}"
+        shape.append(size)
+    return tuple(shape), ""
+
+
+def difference(guess: tuple[int, ...], entry: "Entry", tips: Mapping[str, Any]) -> str:
+    """Which axis of the guess differs and why, without the right size."""
+    if len(guess) != len(entry.shape):
+        count = "1 axis" if len(guess) == 1 else f"{len(guess)} axes"
+        return f"Not that many axes: you have {count}. {tips['rank']}"
+    at = next(k for k, (a, b) in enumerate(zip(guess, entry.shape, strict=True)) if a != b)
+    more = ""
+    total = 1
+    for size in guess:
+        total *= size
+    if entry.function in ("view", "reshape") and total != entry.tensor.numel():
+        more = f" Your shape has {total} elements; {entry.function} keeps all {entry.tensor.numel()}."
+    return f"Axis {at} (counted from 0) differs: you have {guess[at]}. {tips['why'][at]}{more}"
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    return str(tuple(shape))
