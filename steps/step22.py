@@ -137,11 +137,12 @@ def draws(wrapper, d_in, H, D):
     rows = []
     for turn, name in enumerate(names):
         role, head = ROLES[turn // H], turn % H
+        rows_of_head = span("rows" if D > 1 else "row", head * D, D)
         rows.append(
             (
                 span("", turn * size, size).strip(),
                 name.removesuffix(".weight"),
-                f"{role}, {span('rows' if D > 1 else 'row', head * D, D)} (head {head + 1})",
+                f"{role}, {rows_of_head} (head {head + 1})",
             )
         )
     return Table(("numbers drawn", "in the wrapper", "in the class"), tuple(rows))
