@@ -210,15 +210,18 @@ def check_eval_dropout(case):
 
 
 def check_train_dropout(case):
-    """In train mode each weight is dropped or doubled (p=0.5), and nothing else.
+    """In train mode each weight is dropped or doubled (p=0.5), and nothing else;
+    with p=0 nothing is.
 
     For the first three tokens the output must be one of those that keeping or
     dropping each weight of each head can give; all but certainly, several occur.
     """
     if not case.takes("dropout"):
         return
-    module, x = case.build(dropout=0.5), case.inputs()
-    module.train()
+    x = case.inputs()
+    module = case.build(dropout=0.0).train()
+    close(case.run(module, x), case.loops(module, x)[0])
+    module = case.build(dropout=0.5).train()
     for name in case.fields.get("also_drops", "").split():
         getattr(module, name).p = 0.0
     out_layer = case.weights(module)[3]

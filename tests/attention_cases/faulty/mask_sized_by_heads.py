@@ -1,4 +1,4 @@
-# bug: constructor: the mask has a row for each feature, not for each position
+# bug: constructor: the mask has a row for each head, not for each position
 # kind: constructor-arguments
 # line: 26
 # seen_at: 45

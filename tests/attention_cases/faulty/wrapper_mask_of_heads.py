@@ -1,4 +1,4 @@
-# bug: constructor: the head is built with dropout and context length in each other's place
+# bug: constructor: the head is built with num_heads as its context length
 # kind: constructor-arguments
 # line: 40
 # seen_at: 31
