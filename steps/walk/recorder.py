@@ -175,7 +175,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             earlier = self.entries[self._last[3] :]
             computed = any(entry.origin == "computed" for entry in earlier)
             read = tuple(t for entry in earlier for t in entry.inputs) + read
-            del self.entries[self._last[3] :]
+            self._drop(earlier)
         else:
             self._check_axes()
             self._counts[place] = self._counts.get(place, -1) + 1
@@ -307,6 +307,15 @@ class Recorder(torch.overrides.TorchFunctionMode):
         if tuple(expected) != shape:
             says = f"({', '.join(axes)}) = {tuple(expected)}"
             raise AssertionError(f"{place}: the comment says {says}, the tensor is {shape}")
+
+    def _drop(self, earlier: list[Entry]) -> None:
+        """Forget the last entries, and let go of their tensors."""
+        for entry in earlier:
+            self._axes.pop(id(entry.tensor), None)
+            owner = self._owners.get(storage(entry.tensor))
+            if owner is not None and owner[1] is entry.tensor:
+                del self._owners[storage(entry.tensor)]
+        del self.entries[len(self.entries) - len(earlier) :]
 
     def _own(self, name: str, tensor: torch.Tensor) -> None:
         self._owners.setdefault(storage(tensor), (name, tensor))
