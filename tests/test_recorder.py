@@ -90,7 +90,17 @@ def test_names_of_tuples_and_of_several_results(record) -> None:
             x=X,
         )
     )
-    assert set(entries) == set("a b first second q k v total typed".split())
+    assert set(entries) == {
+        "a",
+        "b",
+        "first",
+        "second",
+        "q",
+        "k",
+        "v",
+        "total",
+        "typed",
+    }
     assert torch.equal(entries["second"].numbers(), X[..., 3:])
     assert entries["second"].offset == 3
     assert torch.equal(entries["b"].numbers(), X - 1)
@@ -226,26 +236,14 @@ def test_contiguous_copies_nothing_for_one_head(record) -> None:
         ("x.unsqueeze(0)", "rearranged"),
         ("x[:, 1:3]", "rearranged"),
         ("x * 1.5", "computed"),
-        ("x * 1", "computed"),
-        ("x + 0", "computed"),
         ("x.abs()", "computed"),  # the same numbers here, by luck
-        ("x.sort(dim=-1).values", "computed"),
-        ("x.max(dim=1).values", "computed"),
         ("x.softmax(dim=-1)", "computed"),
         ("torch.zeros(2, 3)", "computed"),
     ],
 )
 def test_origins_are_measured(record, call: str, origin: str) -> None:
     entry = record(f"def run(x):\n    made = {call}\n", x=X)[-1]
-    if call in (
-        "x * 1",
-        "x + 0",
-    ):  # a multiplication by 1 leaves the numbers as they are
-        assert entry.origin in {"computed", "copied"}
-    elif "sort" in call or "max" in call:
-        assert entry.origin != "rearranged"
-    else:
-        assert entry.origin == origin
+    assert entry.origin == origin
 
 
 def test_calls_of_other_files_count_as_the_call_that_led_there(record) -> None:
@@ -303,18 +301,6 @@ def test_a_wrong_axes_comment_is_our_own_error(record) -> None:
 def test_an_error_in_the_watched_file_passes_through(record) -> None:
     with pytest.raises(RuntimeError, match="invalid for input of size 24"):
         record("def run(x):\n    wrong = x.view(5, 5)\n", x=X)
-
-
-class WithoutColumns:
-    """A code object as Python 3.10 has it."""
-
-    def __init__(self, code: Any) -> None:
-        self._code = code
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "co_positions":
-            raise AttributeError(name)
-        return getattr(self._code, name)
 
 
 def test_by_line_where_python_gives_no_columns(

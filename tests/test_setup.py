@@ -72,7 +72,7 @@ def test_nothing_is_done_twice(tmp_path: Path) -> None:
 
 
 def test_every_step_file_is_for_the_oldest_python() -> None:
-    """Python 3.10 can read every file of the project."""
+    """Python 3.10 can read them."""
     for file in [ROOT / "gptversion.py", *(ROOT / "steps").rglob("*.py")]:
         ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 10))
 
@@ -82,8 +82,12 @@ def test_only_torch_and_tiktoken_are_imported() -> None:
     imports = re.compile(r"^\s*(?:from|import) (\w+)", re.MULTILINE)
     files = [ROOT / "gptversion.py", *(ROOT / "steps").rglob("*.py")]
     files += (ROOT / "data").glob("*.py")
+    optional = {"weights.py": {"safetensors"}}  # for the reader's own checkpoint only
     for file in files:
-        assert set(imports.findall(file.read_text(encoding="utf-8"))) <= allowed, file
+        allowed_here = allowed | optional.get(file.name, set())
+        assert set(imports.findall(file.read_text(encoding="utf-8"))) <= allowed_here, (
+            file
+        )
 
 
 def test_requirements_are_pinned() -> None:
