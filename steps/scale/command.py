@@ -10,15 +10,26 @@ from steps.walk.command import Parser, whole
 def add_flags(parser: Parser) -> None:
     """Step 24's own flags, beside those that every step takes."""
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--time", action="store_true", help="measure time and memory, here")
     kind.add_argument(
-        "--processes", type=whole(1, 4096), metavar="N", help="spread the heads over N processes"
+        "--time", action="store_true", help="measure time and memory, here"
     )
     kind.add_argument(
-        "--weights", metavar="FILE", help="run a layer of a GPT-2 checkpoint (safetensors)"
+        "--processes",
+        type=whole(1, 4096),
+        metavar="N",
+        help="spread the heads over N processes",
     )
-    parser.add_argument("--layer", type=whole(0, 10**6), metavar="N", help="of FILE (default: 0)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="where to run (default: cpu)")
+    kind.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="run a layer of a GPT-2 checkpoint (safetensors)",
+    )
+    parser.add_argument(
+        "--layer", type=whole(0, 10**6), metavar="N", help="of FILE (default: 0)"
+    )
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), help="where to run (default: cpu)"
+    )
 
 
 def run(flags: argparse.Namespace, values: dict[str, Any]) -> int | None:

@@ -13,7 +13,7 @@ def score_elements(T: int, H: int) -> int:
 
 
 def fused_bytes(T: int, H: int, D: int, element: int) -> int:
-    """What `scaled_dot_product_attention` keeps for the backward pass instead of scores.
+    """What `scaled_dot_product_attention` keeps to train instead of scores, in bytes.
 
     Its output, (H, T, D) with `element` bytes a number, and for each row of scores the
     logarithm of the sum of their exponentials, (H, T) in float32. Source: Dao et al.,

@@ -11,7 +11,7 @@ from steps.pytorch import torch
 
 @contextmanager
 def quietly_without_numpy() -> Iterator[None]:
-    """Drop torch's remark that NumPy is missing: some of its parts say it when imported."""
+    """Drop the remark that NumPy is missing: parts of torch say it when imported."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
         yield
@@ -21,7 +21,9 @@ def check_device(device: str, count: int = 1) -> None:
     """Raises UserError where there are not `count` such devices."""
     found = torch.cuda.device_count() if device == "cuda" else count
     if found < count:
-        raise UserError(f"--device: this torch finds {found} CUDA devices; {count} needed")
+        raise UserError(
+            f"--device: this torch finds {found} CUDA devices; {count} needed"
+        )
 
 
 def named(device: str) -> str:
@@ -31,5 +33,5 @@ def named(device: str) -> str:
     else:
         kind = torch.backends.cpu.get_cpu_capability()
         where = f"{platform.machine()} CPU ({kind}), {torch.get_num_threads()} threads"
-    system = platform.system() or "unknown system"
-    return f"torch {torch.__version__}, {where}, {system}, Python {platform.python_version()}"
+    system = f"{platform.system()}, Python {platform.python_version()}"
+    return f"torch {torch.__version__}, {where}, {system}"

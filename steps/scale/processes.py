@@ -1,12 +1,12 @@
 """Heads spread over processes: `python -m steps.step24 --processes 2`.
 
-PyTorch's own tensor parallelism on the class as it stands. W_query, W_key and W_value are
-split by rows (`ColwiseParallel`; a row makes a feature, so a block of rows makes a head),
-out_proj by columns (`RowwiseParallel`). Each process then has whole heads, works on them
-alone, and one all-reduce adds up the processes' shares of the output.
+PyTorch's own tensor parallelism on the class as it stands. W_query, W_key and W_value
+are split by rows (`ColwiseParallel`; a row makes a feature, so a block of rows makes a
+head), out_proj by columns (`RowwiseParallel`). Each process then has whole heads, works
+on them alone, and one all-reduce adds up the processes' shares of the output.
 
-Started here, the processes are of this machine and find each other by a file; started by
-torchrun (RANK and WORLD_SIZE are set) they may be of several.
+Started here, the processes are of this machine and find each other by a file; started
+by torchrun (RANK and WORLD_SIZE are set) they may be of several.
 """
 
 import json
@@ -35,7 +35,9 @@ GRACE = 1.0  # seconds in which the others show who failed first
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(count: int, token_ids: list[int], seed: int, device: str, limit: float = LIMIT) -> int:
+def run(
+    count: int, token_ids: list[int], seed: int, device: str, limit: float = LIMIT
+) -> int:
     """Do it in `count` processes: 0, or 1 when an output differs.
 
     Raises UserError when the heads cannot be divided so, or a process fails.
@@ -52,36 +54,50 @@ def run(count: int, token_ids: list[int], seed: int, device: str, limit: float =
         raise UserError("--processes: this build of torch has no torch.distributed")
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         if os.environ["WORLD_SIZE"] != str(count):
-            raise UserError(f"--processes: is {count}, WORLD_SIZE is {os.environ['WORLD_SIZE']}")
+            raise UserError(
+                f"--processes: is {count}, WORLD_SIZE is {os.environ['WORLD_SIZE']}"
+            )
         check_device(device)
         return work(by_environment, token_ids, seed, device, limit)
     check_device(device, count)
     return start(count, token_ids, seed, device, limit)
 
 
-def start(count: int, token_ids: list[int], seed: int, device: str, limit: float) -> int:
-    """Start the processes, wait for them, print the report; none of them is left behind."""
+def start(
+    count: int, token_ids: list[int], seed: int, device: str, limit: float
+) -> int:
+    """Start the processes, wait, print the report; none of them is left behind."""
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    environment.setdefault(
+        "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count))
+    )
     loopback = {"lo", "lo0"} & {name for _, name in socket.if_nameindex()}
     if loopback:
         environment.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
-    task = {"count": count, "token_ids": token_ids, "seed": seed, "device": device, "limit": limit}
+    task = {
+        "count": count,
+        "token_ids": token_ids,
+        "seed": seed,
+        "device": device,
+        "limit": limit,
+    }
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         started: list[subprocess.Popen] = []
         try:
             for rank in range(count):
                 task |= {"rank": rank, "meeting": os.path.join(folder, "meeting")}
-                with open(os.path.join(folder, f"out{rank}"), "wb") as out:
-                    with open(os.path.join(folder, f"err{rank}"), "wb") as err:
-                        process = subprocess.Popen(
-                            [sys.executable, "-m", "steps.scale.processes", json.dumps(task)],
-                            cwd=ROOT,
-                            env=environment,
-                            stdin=subprocess.PIPE,  # closed when this process ends
-                            stdout=out,
-                            stderr=err,
-                        )
+                with (
+                    open(os.path.join(folder, f"out{rank}"), "wb") as out,
+                    open(os.path.join(folder, f"err{rank}"), "wb") as err,
+                ):
+                    process = subprocess.Popen(
+                        [sys.executable, "-m", __spec__.name, json.dumps(task)],
+                        cwd=ROOT,
+                        env=environment,
+                        stdin=subprocess.PIPE,  # closed when this process ends
+                        stdout=out,
+                        stderr=err,
+                    )
                 started.append(process)
             codes = wait(started, limit)
         finally:
@@ -92,7 +108,9 @@ def start(count: int, token_ids: list[int], seed: int, device: str, limit: float
                     process.stdin.close()
 
         def said(rank: int, stream: str) -> str:
-            return Path(folder, f"{stream}{rank}").read_text(encoding="utf-8", errors="replace")
+            return Path(folder, f"{stream}{rank}").read_text(
+                encoding="utf-8", errors="replace"
+            )
 
         check_ends(codes, [said(rank, "err") for rank in range(count)], limit)
         print(said(0, "out"), end="")
@@ -116,12 +134,18 @@ def wait(started: list[subprocess.Popen], limit: float) -> list[int | None]:
 
 
 def check_ends(codes: list[int | None], errors: list[str], limit: float) -> None:
-    """Raises UserError, with the first cause, when a process did not end as it should."""
+    """Raises UserError, with the first cause, when a process failed."""
     names = [f"process {rank} of {len(codes)}" for rank in range(len(codes))]
     for name, code in zip(names, codes, strict=True):
         if code is not None and code < 0:
-            ended = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-            raise UserError(f"--processes: {name} was ended by {ended}; the others were stopped")
+            ended = (
+                signal.Signals(-code).name
+                if -code in set(signal.Signals)
+                else str(-code)
+            )
+            raise UserError(
+                f"--processes: {name} was ended by {ended}; the others were stopped"
+            )
     for name, code, error in zip(names, codes, errors, strict=True):
         if code and "Traceback" in error:  # not the reader's fault
             raise RuntimeError(f"{name} failed:\n{error}")
@@ -131,11 +155,17 @@ def check_ends(codes: list[int | None], errors: list[str], limit: float) -> None
         if code and code != 1:
             raise UserError(f"--processes: {name} ended with exit code {code}")
     if None in codes and not any(codes):
-        late = " and ".join(n for n, code in zip(names, codes, strict=True) if code is None)
-        raise UserError(f"--processes: {late} not done within {limit:g} s; all were stopped")
+        late = " and ".join(
+            n for n, code in zip(names, codes, strict=True) if code is None
+        )
+        raise UserError(
+            f"--processes: {late} not done within {limit:g} s; all were stopped"
+        )
 
 
-Meeting = tuple[Any, int, int]  # a store to meet in, this process's rank, how many there are
+Meeting = tuple[
+    Any, int, int
+]  # a store to meet in, this process's rank, how many there are
 
 
 def by_environment(limit: float) -> Meeting:
@@ -146,7 +176,11 @@ def by_environment(limit: float) -> Meeting:
 
 
 def work(
-    meet: Callable[[float], Meeting], token_ids: list[int], seed: int, device: str, limit: float
+    meet: Callable[[float], Meeting],
+    token_ids: list[int],
+    seed: int,
+    device: str,
+    limit: float,
 ) -> int:
     """One process's share; process 0 prints what all of them report."""
     import torch.distributed as dist
@@ -182,11 +216,23 @@ def of_the_network(error: Exception) -> bool:
     """Whether the error is the connection's (or a setting of it), not the program's."""
     import torch.distributed as dist
 
-    words = ("gloo", "NCCL", "Connection", "MASTER_", "timed out", "Timed out", "env://")
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in words)
+    words = (
+        "gloo",
+        "NCCL",
+        "Connection",
+        "MASTER_",
+        "timed out",
+        "Timed out",
+        "env://",
+    )
+    return isinstance(error, dist.DistError) or any(
+        word in str(error) for word in words
+    )
 
 
-def share(rank: int, count: int, token_ids: list[int], seed: int, device: str) -> dict[str, Any]:
+def share(
+    rank: int, count: int, token_ids: list[int], seed: int, device: str
+) -> dict[str, Any]:
     """Run this process's heads, and compare with the whole computed by itself."""
     with quietly_without_numpy():
         from torch.distributed.device_mesh import init_device_mesh
@@ -199,21 +245,28 @@ def share(rank: int, count: int, token_ids: list[int], seed: int, device: str) -
     from steps import step24
 
     with torch.no_grad():
-        mha, x = step24.step(token_ids, seed)[:2]
+        mha, _, x, *_ = step24.step(token_ids, seed)
         mha, x = mha.to(device), x.to(device)
         alone = mha(x)
         whole = {name: mha.get_parameter(f"{name}.weight").clone() for name in NAMES}
         plan: dict[str, Any] = {name: ColwiseParallel() for name in NAMES[:3]}
-        parallelize_module(mha, init_device_mesh(device, (count,)), plan | {NAMES[3]: RowwiseParallel()})
+        parallelize_module(
+            mha,
+            init_device_mesh(device, (count,)),
+            plan | {NAMES[3]: RowwiseParallel()},
+        )
         mha.num_heads //= count  # this process's heads, and their width
         mha.d_out //= count
         with collectives() as sent:
             together = mha(x)
     rows, first = mha.d_out, rank * mha.d_out
-    held = {name: mha.get_parameter(f"{name}.weight").to_local() for name in NAMES}  # type: ignore[attr-defined]
+    layers: list[Any] = [mha.get_submodule(name) for name in NAMES]
+    held = {n: a.weight.to_local() for n, a in zip(NAMES, layers, strict=True)}
     for name in NAMES[:3]:
         check_held(equal(held[name], whole[name][first : first + rows]), name)
-    check_held(equal(held["out_proj"], whole["out_proj"][:, first : first + rows]), "out_proj")
+    check_held(
+        equal(held["out_proj"], whole["out_proj"][:, first : first + rows]), "out_proj"
+    )
     outcome = close(together, alone)
     return {
         "host": socket.gethostname(),
@@ -251,7 +304,11 @@ def collectives() -> Any:
             if any(issubclass(kind, DTensor) for kind in types):
                 return NotImplemented  # it is run again on the local parts
             name = func.overloadpacket.__name__
-            if func.namespace == "_c10d_functional" and "wait" not in name and "wrap" not in name:
+            if (
+                func.namespace == "_c10d_functional"
+                and "wait" not in name
+                and "wrap" not in name
+            ):
                 self.sent.append((name, list(args[0].shape)))
             return func(*args, **(kwargs or {}))
 
@@ -261,7 +318,10 @@ def collectives() -> Any:
 def tell(reports: list[dict[str, Any]], seed: int) -> int:
     """Print what every process holds and did; 1 when an output differs."""
     hosts = {report["host"] for report in reports}
-    say(f"{count_of(len(reports), 'process')} on {count_of(len(hosts), 'host')}, seed {seed}")
+    say(
+        f"{count_of(len(reports), 'process')} on {count_of(len(hosts), 'host')}, "
+        f"seed {seed}"
+    )
     for rank, report in enumerate(reports):
         low, high = report["heads"]
         heads = f"heads {low + 1} to {high} (index {low} to {high - 1})"
@@ -272,15 +332,18 @@ def tell(reports: list[dict[str, Any]], seed: int) -> int:
         where = f" on {report['host']}" if len(hosts) > 1 else ""
         say()
         say(f"process {rank}{where}: {heads}")
-        say(f"  rows {first}-{last} of W_query, W_key and W_value, each {held['W_query']}")
+        say(
+            f"  rows {first}-{last} of W_query, W_key and W_value, "
+            f"each {held['W_query']}"
+        )
         say(f"  columns {first}-{last} of out_proj, {held['out_proj']}")
         sent = [f"{name} of {tuple(shape)}" for name, shape in report["sent"]]
         say(f"  sent between the processes: {', '.join(sent) or 'nothing'}")
     say()
     return tell_checks(
         (
-            f"the output of process {rank}, {tuple(report['output'])}, equals one process's "
-            "alone, within 1e-5",
+            f"the output of process {rank}, {tuple(report['output'])}, "
+            "equals that of one process alone, within 1e-5",
             Outcome(report["holds"], report["detail"]),
         )
         for rank, report in enumerate(reports)

@@ -22,7 +22,11 @@ def tell(checks: Iterable[tuple[str, Outcome]]) -> int:
     print("Checks")
     code = 0
     for claim, outcome in checks:
-        print("\n".join(wrap(f"{'holds' if outcome else 'FAILS'}  {claim}", "  ", "         ")))
+        print(
+            "\n".join(
+                wrap(f"{'holds' if outcome else 'FAILS'}  {claim}", "  ", "         ")
+            )
+        )
         if not outcome:
             print("\n".join(wrap(outcome.detail, "         ")))
             code = 1

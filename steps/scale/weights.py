@@ -1,10 +1,11 @@
 """GPT-2's own weights in the class: `python -m steps.step24 --weights FILE`.
 
-FILE is a GPT-2 checkpoint in safetensors format, as published (`h.0.attn.c_attn.weight` and
-so on, with or without "transformer." before it). Nothing is downloaded.
+FILE is a GPT-2 checkpoint in safetensors format, as published (`h.0.attn.c_attn.weight`
+and so on, with or without "transformer." before it). Nothing is downloaded.
 
-GPT-2 multiplies x @ weight (its layer is called Conv1D), so a weight is stored (in, out);
-nn.Linear multiplies x @ weight.T and stores (out, in). A square block fits either way.
+GPT-2 multiplies x @ weight (its layer is called Conv1D), so a weight is stored
+(in, out); nn.Linear multiplies x @ weight.T and stores (out, in). A square block fits
+either way.
 """
 
 import os
@@ -53,17 +54,22 @@ class Checkpoint:
             raise UserError(f"{file}: cannot be read ({error})") from None
         self.file = file
         self.names = set(self._open.keys())
-        found = [re.fullmatch(r"(transformer\.)?h\.(\d+)\.attn\.c_attn\.weight", n) for n in self.names]
+        found = [
+            re.fullmatch(r"(transformer\.)?h\.(\d+)\.attn\.c_attn\.weight", n)
+            for n in self.names
+        ]
         matches = [match for match in found if match]
         if not matches:
-            raise UserError(f"{file}: is not GPT-2's: it has no tensor {FORM.format(0)}")
+            raise UserError(
+                f"{file}: is not GPT-2's: it has no tensor {FORM.format(0)}"
+            )
         self.prefix = matches[0][1] or ""
         self.layers = sorted(int(match[2]) for match in matches)
         shape = self.shape(FORM.format(self.layers[0]))
         if len(shape) != 2 or shape[1] != 3 * shape[0]:
             raise UserError(
-                f"{file}: {FORM.format(self.layers[0])} has shape {shape}; GPT-2 stores it "
-                "(width, 3 * width)"
+                f"{file}: {FORM.format(self.layers[0])} has shape {shape}; "
+                "GPT-2 stores it (width, 3 * width)"
             )
         self.width = shape[0]
 
@@ -76,11 +82,15 @@ class Checkpoint:
     def get(self, name: str, *shape: int) -> torch.Tensor:
         """Raises UserError when there is no such tensor or its shape is another."""
         if self.shape(name) != shape:
-            raise UserError(f"{self.file}: {name} has shape {self.shape(name)}, not {shape}")
+            raise UserError(
+                f"{self.file}: {name} has shape {self.shape(name)}, not {shape}"
+            )
         return self._open.get_tensor(self.prefix + name).float()
 
 
-def attention(checkpoint: Checkpoint, layer: int, heads: int, length: int) -> MultiHeadAttention:
+def attention(
+    checkpoint: Checkpoint, layer: int, heads: int, length: int
+) -> MultiHeadAttention:
     """The class with a layer's weights."""
     width, form = checkpoint.width, f"h.{layer}.attn."
     c_attn = checkpoint.get(form + "c_attn.weight", width, 3 * width)  # (in, out)
@@ -103,17 +113,19 @@ def layer_input(
 ) -> tuple[torch.Tensor, str]:
     """What the layer's attention is given, (1, T, width), and where it comes from.
 
-    The text's, through all that comes before in the model, when the file has that; drawn
-    numbers when it holds attention alone.
+    The text's, through all that comes before in the model, when the file has that;
+    drawn numbers when it holds attention alone.
     """
     T, width = len(token_ids), checkpoint.width
     try:
         words = checkpoint.shape("wte.weight")[0]
         places = checkpoint.shape("wpe.weight")[0]
         if max(token_ids) >= words:
-            raise Missing(f"{checkpoint.file}: has {words} rows in wte.weight, too few for the text")
+            raise Missing(
+                f"{checkpoint.file}: has {words} rows in wte.weight, too few here"
+            )
         stream = checkpoint.get("wte.weight", words, width)[token_ids]
-        if T <= places:
+        if places >= T:
             stream = stream + checkpoint.get("wpe.weight", places, width)[:T]
         stream = stream[None]
         for before in range(layer):
@@ -124,16 +136,23 @@ def layer_input(
             x = torch.randn(1, T, width)
         reason = str(missing).removeprefix(f"{checkpoint.file}: ")
         return x, f"drawn from seed {seed}, not the text's, since the file {reason}"
-    if T > places:
-        raise UserError(f"--text: has {T + 1} tokens; this model takes at most {places + 1}")
-    before = "the embeddings" if layer == 0 else f"the embeddings and layers 0 to {layer - 1}"
-    return x, f"the text through {before if layer != 1 else 'the embeddings and layer 0'}, and ln_1"
+    if places < T:
+        raise UserError(
+            f"--text: has {T + 1} tokens; this model takes at most {places + 1}"
+        )
+    last = layer - 1
+    layers = f", layers 0 to {last}" if last > 0 else ", layer 0" if layer else ""
+    return x, f"the text through the embeddings{layers} and ln_1"
 
 
-def block(checkpoint: Checkpoint, layer: int, heads: int, x: torch.Tensor) -> torch.Tensor:
+def block(
+    checkpoint: Checkpoint, layer: int, heads: int, x: torch.Tensor
+) -> torch.Tensor:
     """A whole GPT-2 block: (1, T, width) -> (1, T, width)."""
     width, form = checkpoint.width, f"h.{layer}.mlp."
-    x = x + attention(checkpoint, layer, heads, x.shape[1])(normed(checkpoint, f"h.{layer}.ln_1", x))
+    x = x + attention(checkpoint, layer, heads, x.shape[1])(
+        normed(checkpoint, f"h.{layer}.ln_1", x)
+    )
     hidden = normed(checkpoint, f"h.{layer}.ln_2", x) @ checkpoint.get(
         form + "c_fc.weight", width, 4 * width
     ) + checkpoint.get(form + "c_fc.bias", 4 * width)
@@ -144,16 +163,21 @@ def block(checkpoint: Checkpoint, layer: int, heads: int, x: torch.Tensor) -> to
 
 def normed(checkpoint: Checkpoint, name: str, x: torch.Tensor) -> torch.Tensor:
     width = checkpoint.width
-    weight, bias = (checkpoint.get(f"{name}.{part}", width) for part in ("weight", "bias"))
+    weight, bias = (
+        checkpoint.get(f"{name}.{part}", width) for part in ("weight", "bias")
+    )
     return nn.functional.layer_norm(x, (width,), weight, bias, EPSILON)
 
 
-def fused(mha: MultiHeadAttention, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def fused(
+    mha: MultiHeadAttention, x: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The class's output by `scaled_dot_product_attention`; each head's weights too."""
     B, T, _ = x.shape
     split = (B, T, mha.num_heads, mha.head_dim)
     q, k, v = (
-        layer(x).view(split).transpose(1, 2) for layer in (mha.W_query, mha.W_key, mha.W_value)
+        layer(x).view(split).transpose(1, 2)
+        for layer in (mha.W_query, mha.W_key, mha.W_value)
     )
     contexts = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
@@ -168,8 +192,10 @@ def within(got: torch.Tensor, expected: torch.Tensor) -> Outcome:
 
 
 @torch.no_grad()
-def run(file: str, layer: int, values: dict[str, Any], token_ids: list[int], device: str) -> int:
-    """Run a layer's attention on the text and print what came of it; 1 if a check failed.
+def run(
+    file: str, layer: int, values: dict[str, Any], token_ids: list[int], device: str
+) -> int:
+    """Run a layer's attention on the text, print what came of it; 1 if a check failed.
 
     Raises UserError for a file, a layer or a text that does not serve.
     """
@@ -177,11 +203,17 @@ def run(file: str, layer: int, values: dict[str, Any], token_ids: list[int], dev
     checkpoint = Checkpoint(file)
     width, layers = checkpoint.width, checkpoint.layers
     if layer not in layers:
-        there = f"layers {layers[0]} to {layers[-1]}" if len(layers) > 1 else f"layer {layers[0]}"
+        there = (
+            f"layers {layers[0]} to {layers[-1]}"
+            if len(layers) > 1
+            else f"layer {layers[0]}"
+        )
         raise UserError(f"--layer: {layer} is not in {file}, which has {there}")
     heads = width // HEAD_DIM if width % HEAD_DIM == 0 else values["H"]
     if width % heads:
-        raise UserError(f"--heads: {heads} heads do not divide the file's width, {width}")
+        raise UserError(
+            f"--heads: {heads} heads do not divide the file's width, {width}"
+        )
     inputs = token_ids[:-1]
     mha = attention(checkpoint, layer, heads, len(inputs)).to(device)
     x, origin = layer_input(checkpoint, layer, heads, inputs, values["seed"])
@@ -195,41 +227,64 @@ def run(file: str, layer: int, values: dict[str, Any], token_ids: list[int], dev
     rows = []
     for role, place in (("W_query", 0), ("W_key", 1), ("W_value", 2)):
         columns = f"c_attn.weight, columns {place * width}-{(place + 1) * width - 1}"
-        rows.append((columns, f"({width}, {width})", f"{role}.weight", f"({width}, {width})"))
-    rows.append(("c_proj.weight", f"({width}, {width})", "out_proj.weight", f"({width}, {width})"))
-    show(Table(("stored (in, out)", "shape", "transposed (out, in)", "shape"), tuple(rows)))
+        rows.append(
+            (columns, f"({width}, {width})", f"{role}.weight", f"({width}, {width})")
+        )
+    rows.append(
+        (
+            "c_proj.weight",
+            f"({width}, {width})",
+            "out_proj.weight",
+            f"({width}, {width})",
+        )
+    )
+    show(
+        Table(
+            ("stored (in, out)", "shape", "transposed (out, in)", "shape"), tuple(rows)
+        )
+    )
     wrong = attention(checkpoint, layer, heads, len(inputs)).to(device)
     for name in ("W_query", "W_key", "W_value", "out_proj"):
-        linear = wrong.get_submodule(name)
-        linear.weight = nn.Parameter(linear.weight.T.contiguous())  # as it is in the file
+        weight = wrong.get_parameter(f"{name}.weight")
+        weight.data = weight.data.T.contiguous()  # as it is in the file
     same = bool(within(wrong(x), output))
     say(
-        "GPT-2 computes x @ weight, nn.Linear x @ weight.T. Put in without transposing, every "
-        "shape still fits, and the output is "
-        + ("the same: these weights equal their transposes." if same else "another one.")
+        "GPT-2 computes x @ weight, nn.Linear x @ weight.T. Put in without "
+        "transposing, every shape still fits, and the output is "
+        + (
+            "the same: these weights equal their transposes."
+            if same
+            else "another one."
+        )
     )
     follow = values["follow"]
     labels = [tokens.label(tokens.piece_of(values["text"], i)) for i in inputs]
     say()
-    say(f"Where {labels[follow]} (index {follow}) looks: its largest weights in each head")
+    say(
+        f"Where {labels[follow]} (index {follow}) looks: "
+        "its largest weights in each head"
+    )
     seen = []
     for head, row in enumerate(weights[0, :, follow].cpu()):
         top = row.topk(min(3, follow + 1))
         pairs = zip(top.values.tolist(), top.indices.tolist(), strict=True)
         seen.append((f"head {head + 1}", *(f"{labels[i]} {w:.2f}" for w, i in pairs)))
-    show(Table(("", *("largest", "second", "third")[: min(3, follow + 1)]), tuple(seen)))
+    show(
+        Table(("", *("largest", "second", "third")[: min(3, follow + 1)]), tuple(seen))
+    )
     c_attn = checkpoint.get(FORM.format(layer), width, 3 * width).to(device)
     c_bias = checkpoint.get(f"h.{layer}.attn.c_attn.bias", 3 * width).to(device)
     packed = torch.cat([mha.W_query(x), mha.W_key(x), mha.W_value(x)], dim=-1)
     return tell(
         [
             (
-                "W_query, W_key and W_value side by side give x @ c_attn.weight + c_attn.bias, "
-                "within 1e-5 of its largest number",
+                "W_query, W_key and W_value side by side give x @ c_attn.weight + "
+                "c_attn.bias, within 1e-5 of its largest number",
                 within(packed, x @ c_attn + c_bias),
             ),
             (
-                "the class equals scaled_dot_product_attention, within 1e-5 of its largest number",
+                "the class equals scaled_dot_product_attention, within 1e-5 of its "
+                "largest number",
                 within(output, other),
             ),
         ]
