@@ -130,6 +130,7 @@ class Collector:
         self.windows: list[list[list[int]]] = []  # per tensor, per axis: indices drawn
         self._numbers: dict[int, tuple[weakref.ref, int]] = {}  # by id, while it lives
         self._tables: dict[int, tuple[Any, set[int]]] = {}  # large tables: rows looked up
+        self._texts: dict[str, int] = {}  # each sentence of the questions once
         self._tokens: list[str] = []
         self._head_dim = 0
         self._step = 0
@@ -201,40 +202,52 @@ class Collector:
         if wrong:
             node["wrong"] = 1
         elif entry.name:
-            node["q"] = lesson(entry, self.sizes)
+            tips = lesson(entry)
+            why = [self._text(text) for text in tips["why"]]
+            node["q"] = [self._text(tips["hint"]), self._text(tips["rank"]), why]
         for axis, size in zip(entry.axes, entry.shape, strict=False):
             if not axis.isdigit():
                 self.sizes.setdefault(axis, size)
-        sources = self._sources(entry)
-        small = [(at, tensor) for at, tensor in sources if self._follows(at)]
-        node["L"] = links(entry, small) if entry.tensor.numel() <= FOLLOWED else []
+        sources = self._sources(entry.call[1:]) if entry.call is not None else {}
+        inside = is_inside(entry)
+        if inside or entry.tensor.numel() > FOLLOWED:
+            node["L"] = []
+        else:
+            node["L"] = links(entry, [(n, t) for n, t in sources.items() if self._follows(n)])
+        vague = [link["i"] for link in node["L"] if "loose" in link]
+        vague += list(self._sources(entry.inputs)) if inside else []
+        if vague:
+            node["in"] = vague
+            node["L"] = [link for link in node["L"] if "loose" not in link]
         if entry.tensor.dtype == _torch().bool:
             node["b"] = 1
         dead = dead_elements(entry)
         if dead:
             node["dead"] = dead
         self.nodes.append(node)
-        tensors = dict(sources)
         for link in node["L"]:
-            self._keep_rows(link, tensors[link["i"]], number)
+            self._keep_rows(link, number)
         self.windows.append(self._window(entry))
-        node["v"] = picked(entry.numbers(), self.windows[number])
+        if drawn(entry):
+            node["v"] = picked(entry.numbers(), self.windows[number])
         if entry.axes[:1] == ("V",):
             self._tables[number] = (entry.tensor, set())
         self._numbers[id(entry.tensor)] = (weakref.ref(entry.tensor), number)
         return number
 
-    def _sources(self, entry: "Entry") -> list[tuple[int, Any]]:
-        """The call's input tensors that are in the record, with their numbers."""
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
+
+    def _sources(self, values: Any) -> dict[int, Any]:
+        """The tensors among the values that are in the record, by number."""
         from steps.walk.recorder import tensors_in
 
         found: dict[int, Any] = {}
-        if entry.call is not None:
-            for tensor in tensors_in(entry.call[1:]):
-                known = self._numbers.get(id(tensor))
-                if known and known[0]() is tensor:
-                    found.setdefault(known[1], tensor)
-        return list(found.items())
+        for tensor in tensors_in(values):
+            known = self._numbers.get(id(tensor))
+            if known and known[0]() is tensor:
+                found.setdefault(known[1], tensor)
+        return found
 
     def _window(self, entry: "Entry") -> list[list[int]]:
         """The indices that are drawn, axis by axis."""
@@ -254,7 +267,7 @@ class Collector:
         """Whether numbers are followed through a tensor: a table counts by its rows used."""
         return number in self._tables or math.prod(self.nodes[number]["sh"]) <= FOLLOWED
 
-    def _keep_rows(self, link: dict[str, Any], table: Any, number: int) -> None:
+    def _keep_rows(self, link: dict[str, Any], number: int) -> None:
         """Note which rows of a large table a look-up took: only those are on the page."""
         if link["i"] not in self._tables:
             return
@@ -295,6 +308,7 @@ class Collector:
             "tokens": self._tokens,
             "follow": self._follow,
             "sizes": self.sizes,
+            "texts": list(self._texts),
             "steps": self.steps,
             "nodes": self.nodes,
         }
@@ -341,7 +355,7 @@ def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] 
             at = places.pop(0)
             node = right.nodes[at]
             values = picked(entry.numbers(), right.windows[at])
-            if values == node["v"]:
+            if "v" not in node or values == node["v"]:
                 continue
             swap: dict[str, Any] = {"v": values}
             if block.title.number == 15:
@@ -353,6 +367,21 @@ def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] 
     if not swaps:
         return None
     return {"step": 15, "call": f"view{tuple(shape)}", "swaps": swaps}
+
+
+def is_inside(entry: "Entry") -> bool:
+    """Whether the recorded call is the last of several, made deeper than the statement."""
+    from steps.walk.recorder import tensors_in
+
+    if entry.call is None:
+        return False
+    return len(entry.inputs) > len(list(tensors_in(entry.call[1:])))
+
+
+def drawn(entry: "Entry") -> bool:
+    """Whether the numbers are drawn: of what has a name, and of a chain's scores or weights."""
+    maps = ("matmul", "masked_fill", "softmax", "dropout")
+    return bool(entry.name) or entry.function.strip("_") in maps
 
 
 def by_name_first(collector: Collector, name: str | None) -> Iterator[int]:
@@ -375,7 +404,8 @@ def dead_elements(entry: "Entry") -> str:
     dead = (numbers == 0) | (numbers == -torch.inf)
     if not bool(dead.any()) or dead.numel() > FOLLOWED:
         return ""
-    bits = dead.flatten().long()
+    sheets = dead.reshape(-1, *dead.shape[-2:])  # a mask is alike for every head: kept once
+    bits = (sheets[0] if bool((sheets == sheets[:1]).all()) else dead).flatten().long()
     bits = torch.cat((bits, bits.new_zeros(-len(bits) % 8))).view(-1, 8)
     packed = (bits * torch.tensor([1, 2, 4, 8, 16, 32, 64, 128])).sum(dim=1)
     return base64.b64encode(bytes(packed.tolist())).decode()

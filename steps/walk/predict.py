@@ -25,7 +25,7 @@ ALSO = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D"}  # the c
 HELP = "Answer like 1,4,2,3 or B T H D; h for a hint, s to skip, q to quit."
 
 
-def lesson(entry: "Entry", sizes: Mapping[str, int]) -> dict[str, Any]:
+def lesson(entry: "Entry") -> dict[str, Any]:
     """What to say about a wrong shape of this tensor without giving the right one away.
 
     {"hint": the operation's rule, "rank": about the number of axes, "why": axis by axis}.
@@ -156,7 +156,7 @@ def ask(
     entry: "Entry", sizes: Mapping[str, int], stdin: TextIO, stdout: TextIO, score: Score
 ) -> bool:
     """Ask until the shape is right or skipped; False to quit."""
-    tips = lesson(entry, sizes)
+    tips = lesson(entry)
     axes = ", ".join(entry.axes)
     shown = f"{shape_text(entry.shape)}" + (f"  axes ({axes})" if axes else "") + f", {entry.origin}"
     tries = 0

@@ -198,18 +198,20 @@ def dependence(
     most = next(probes for limit, probes in PROBES if work <= limit)
     seen: list[tuple[tuple[int, ...], torch.Tensor]] = []
     for place in spread(source.shape, most):
+        for number in (torch.nan, 0.0):  # a comparison may not tell nan from a number
 
-        def disturbed(tensor: torch.Tensor, place: tuple[int, ...] = place) -> torch.Tensor:
-            made = plain(tensor)
-            if tensor is source:
-                made = made.clone()
-                made[place] = ~made[place] if made.dtype == torch.bool else torch.nan
-            return made
+            def disturbed(tensor: torch.Tensor, place=place, number=number) -> torch.Tensor:
+                made = plain(tensor)
+                if tensor is source:
+                    made = made.clone()
+                    made[place] = ~made[place] if made.dtype == torch.bool else number
+                return made
 
-        after = again(entry, disturbed)
-        changed = (after != before) & ~((after != after) & (before != before))
-        if bool(changed.any()):
-            seen.append((place, changed))
+            after = again(entry, disturbed)
+            changed = (after != before) & ~((after != after) & (before != before))
+            if bool(changed.any()):
+                seen.append((place, changed))
+                break
     if not seen:
         return None
     shape = tuple(before.shape)
