@@ -1,0 +1,69 @@
+"""`--check FILE...`: examine files and print what was found."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from steps.debugger.result import EXIT
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The debugger's own flags, for any parser that offers --check."""
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="for each file (default 30)"
+    )
+    parser.add_argument(
+        "--build", metavar="CALL", help='how to make the module, such as "MyAttention(12, heads=3)"'
+    )
+    parser.add_argument(
+        "--causal",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="whether the attention must be causal (default: what the class claims)",
+    )
+
+
+def split_target(target: str) -> tuple[str, str | None]:
+    """FILE:CLASS -> (FILE, CLASS); a drive letter's colon is no separator."""
+    file, colon, name = target.rpartition(":")
+    if colon and file and name.isidentifier():
+        return file, name
+    return target, None
+
+
+def check(
+    files: Sequence[str],
+    as_json: bool = False,
+    timeout: float = 30,
+    build: str | None = None,
+    causal: bool | None = None,
+) -> int:
+    """Examine each file, `my_attention.py` or `my_attention.py:ClassName`, and print.
+
+    Returns 0 when no fault was found in any, 1 when one has a fault, 2 when one could
+    not be examined (and none has a fault).
+    """
+    from steps.debugger.examine import examine_file
+
+    codes = []
+    for number, target in enumerate(files):
+        file, name = split_target(target)
+        result = examine_file(file, name, build, causal, timeout)
+        if as_json:
+            print(result.json(), flush=True)
+        else:
+            print(("\n" if number else "") + str(result), flush=True)
+        codes.append(EXIT[result.verdict])
+    return 1 if 1 in codes else max(codes, default=0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m steps.step23 FILE...`."""
+    from steps.walk.command import Parser
+
+    parser = Parser(prog="steps.step23", description="The first line where attention goes wrong.")
+    parser.add_argument("files", nargs="+", metavar="FILE[:CLASS]", help="Python files to examine")
+    parser.add_argument("--json", action="store_true", help="one JSON object a file, a line each")
+    add_flags(parser)
+    flags = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    return check(flags.files, flags.json, flags.timeout, flags.build, flags.causal)

@@ -1,0 +1,406 @@
+"""From a file or a module to a diagnosis."""
+
+import contextlib
+import copy
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from steps.debugger import explain, probes
+from steps.debugger.build import Built, Sizes, build, build_from, forwards, meaning, prepare
+from steps.debugger.judge import Judgement, judge
+from steps.debugger.load import (
+    Printed,
+    TooLong,
+    classes_in,
+    contained,
+    first_line,
+    import_file,
+    limited,
+    ordered,
+    rank,
+)
+from steps.debugger.result import Diagnosis
+from steps.debugger.roles import Projection, projections, readings
+from steps.debugger.run import Node, Run, is_weight, record, state_of
+from steps.errors import UserError
+from steps.pytorch import nn, torch
+
+
+@dataclass
+class Case:
+    """Everything about the module under examination."""
+
+    module: nn.Module
+    file: str
+    sizes: Sizes
+    built: Built | None
+    causal: bool
+    claims: bool  # whether it claims to be causal
+    x: torch.Tensor
+    hidden: list[str] = field(default_factory=list)  # tensors outside parameters and buffers
+    said: str = "x"  # how forward was called
+    how: Any = None  # (args, kwargs) as a function of x
+    run: Run | None = None
+    other: Run | None = None  # with one number of x changed
+    at: tuple[int, int] = (0, 0)  # where
+    found: list[Projection] = field(default_factory=list)
+    plain: dict[Node, str] = field(default_factory=dict)
+    judgement: Judgement | None = None
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
+        args, kwargs = self.how(module, x)
+        return module(*args, **kwargs)
+
+
+def examine_file(
+    path: str,
+    name: str | None = None,
+    expression: str | None = None,
+    causal: bool | None = None,
+    timeout: float = 30,
+) -> Diagnosis:
+    """Examine the attention class of a file (or the class `name`, or what `expression` makes)."""
+    shown = path
+    file = Path(path).absolute()
+    result = Diagnosis(shown, "cannot tell")
+    broken: Exception | None = None
+    with contained(str(file.parent)) as printed:
+        try:
+            with limited(timeout):
+                module = import_file(file)
+                if expression:
+                    instance = build_from(expression, vars(module))
+                    result = examine_instance(instance, str(file), causal, said=expression)
+                else:
+                    result = examine_classes(module, str(file), name, causal)
+        except TooLong:
+            result = Diagnosis(shown, "cannot tell", message=too_long(timeout))
+        except UserError as error:
+            result = Diagnosis(shown, "cannot tell", message=str(error))
+        except Exception as error:  # ours: the next file is still examined
+            broken = error
+            result = Diagnosis(shown, "cannot tell", message=f"the debugger failed: {first_line(error)}")
+    if broken is not None:
+        traceback.print_exception(broken)
+    if printed.getvalue():
+        result.notes.append("What the file printed while it ran was kept out of this report.")
+    result.file = shown
+    return result
+
+
+def too_long(timeout: float) -> str:
+    return f"did not come back within {timeout:g} seconds (an endless loop?); --timeout gives it more"
+
+
+def examine_module(module: Any, causal: bool | None = None, timeout: float = 30) -> Diagnosis:
+    """Examine an instance or a class that lives in this process."""
+    cls = module if isinstance(module, type) else type(module)
+    if not issubclass(cls, nn.Module):
+        raise TypeError(f"diagnose takes an nn.Module, an instance or a class, not {cls.__name__}")
+    file = file_of(cls)
+    result = Diagnosis(file, "cannot tell")
+    with contained():
+        try:
+            with limited(timeout):
+                if isinstance(module, type):
+                    result = examine_class(module, file, causal)
+                else:
+                    result = examine_instance(copy.deepcopy(module), file, causal, type(module).__name__)
+        except TooLong:
+            result.message = too_long(timeout)
+        except UserError as error:
+            result.message = str(error)
+    result.file = file
+    return result
+
+
+def file_of(cls: type) -> str:
+    for base in cls.__mro__:
+        forward = vars(base).get("forward")
+        code = getattr(inspect.unwrap(forward), "__code__", None) if forward else None
+        if code is not None:
+            return code.co_filename
+    return "?"
+
+
+def examine_classes(module: ModuleType, file: str, name: str | None, causal: bool | None) -> Diagnosis:
+    classes = classes_in(module)
+    if name is not None:
+        cls = getattr(module, name, None)
+        if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+            known = ", ".join(c.__name__ for c in classes) or "none"
+            raise UserError(f"has no nn.Module class {name!r}; it has: {known}")
+        return examine_class(cls, file, causal)
+    if not classes:
+        raise UserError("has no nn.Module class with a forward")
+    choice = ordered(classes)
+    promising = [c for c in choice if rank(c) < 3] or choice
+    first: Diagnosis | None = None
+    chosen = promising[0]
+    problems = []
+    for cls in promising:
+        try:
+            result = examine_class(cls, file, causal)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        if result.verdict != "cannot tell" or rank(cls) == 0:
+            first, chosen = result, cls
+            break
+        if first is None:
+            first, chosen = result, cls
+    if first is None:
+        raise UserError(problems[0])
+    others = [c.__name__ for c in classes if c is not chosen]
+    if others:
+        first.examined += f"; also in the file: {', '.join(others)} (FILE:CLASS examines another)"
+    return first
+
+
+def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
+    sizes = Sizes()
+    try:
+        built = build(cls, sizes)
+    except UserError:
+        raise
+    except Exception as error:
+        equal = Sizes(d_in=sizes.d_out)
+        try:
+            built = build(cls, equal)
+        except Exception:
+            return probes.constructor_raised(cls, file, sizes, error)
+    told = set(built.named.values())
+    if "width" in told and "d_in" not in told and built.sizes.d_in != built.sizes.d_out:
+        built.sizes = replace(built.sizes, d_in=built.sizes.d_out)
+    case = make_case(built.module, file, built.sizes, built, causal)
+    return examine(case)
+
+
+def examine_instance(module: nn.Module, file: str, causal: bool | None, said: str) -> Diagnosis:
+    if file == "?" or not file_is_here(module, file):
+        file = file_of(type(module))
+    best: Diagnosis | None = None
+    for sizes in sizes_of(module):
+        case = make_case(copy.deepcopy(module), file, sizes, None, causal)
+        result = examine(case)
+        result.examined = result.examined or said
+        if result.verdict == "no fault" or (case.run is not None and case.run.error is None):
+            return result
+        best = best or result
+    if best is None:
+        raise UserError("the width of its input could not be found from its layers")
+    return best
+
+
+def file_is_here(module: nn.Module, file: str) -> bool:
+    return file_of(type(module)) == file
+
+
+def sizes_of(module: nn.Module) -> list[Sizes]:
+    """Sizes for an instance: its input's width and its heads, read off it."""
+    widths: list[int] = []
+    squares: list[int] = []
+    for part in module.modules():
+        if isinstance(part, nn.MultiheadAttention):
+            widths.append(part.embed_dim)
+        if isinstance(part, nn.Linear):
+            widths.append(part.in_features)
+    for path, tensor in state_of(module).items():
+        if tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] and not isinstance(tensor, nn.Parameter):
+            squares.append(tensor.shape[-1])
+        if isinstance(tensor, nn.Parameter) and tensor.dim() >= 2 and not path.endswith(".weight"):
+            widths += [tensor.shape[0], tensor.shape[-1]]
+    numbers = {}
+    for name, value in vars(module).items():
+        if type(value) is int and value > 0:
+            numbers[name] = value
+    H = next((v for n, v in numbers.items() if meaning(n) == "H"), 1)
+    longest = min(squares, default=99)
+    result = []
+    for width in dict.fromkeys(widths):
+        taken = {H, width, *numbers.values()}
+        T = next((t for t in (7, 5, 11, 6, 13, 9, 3, 4, 2) if t <= longest and t not in taken), min(longest, 5))
+        out = next((p.out_features for p in module.modules() if isinstance(p, nn.Linear)), width)
+        B = next(b for b in (2, 3, 5) if b != H and b != T)
+        result.append(Sizes(B=B, T=T, d_in=width, H=H, D=max(out // H, 1), context=longest if longest < 99 else 13))
+    return result
+
+
+def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
+    """Whether the class says, or shows, that a token may not look ahead."""
+    words = " ".join([type(module).__name__, *(type(m).__name__ for m in module.modules())]).lower()
+    if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
+        return True
+    if built is not None and set(built.named.values()) & {"context", "true"}:
+        return True
+    for path, tensor in state_of(module).items():
+        square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] and tensor.shape[-1] >= T
+        if square and not isinstance(tensor, nn.Parameter):
+            return True
+        if "mask" in path.lower():
+            return True
+    if any("mask" in name.lower() for name in vars(module)):
+        return True
+    with contextlib.suppress(TypeError, ValueError):
+        for name in inspect.signature(module.forward).parameters:
+            if "mask" in name.lower() or "causal" in name.lower():
+                return True
+    return False
+
+
+def make_case(module: nn.Module, file: str, sizes: Sizes, built: Built | None, causal: bool | None) -> Case:
+    hidden = prepare(module)
+    generator = torch.Generator().manual_seed(11)
+    x = torch.randn(sizes.B, sizes.T, sizes.d_in, generator=generator, dtype=torch.float64)
+    claims = claims_causal(module, built, sizes.T)
+    case = Case(module, file, sizes, built, claims if causal is None else causal, claims, x, hidden)
+    state = state_of(module)
+    case.weights = {k: t for k, t in state.items() if is_weight(state, k)}
+    return case
+
+
+def examine(case: Case) -> Diagnosis:
+    """Run the module, judge the run under every way to call it, then the other probes."""
+    attempts: list[tuple[int, Case]] = []
+    for case_now in ways(case):
+        run_twice(case_now)
+        assert case_now.run is not None
+        if case_now.run.error is None or case_now.run.failed is not None or not attempts:
+            judge_run(case_now)
+            score = merit(case_now)
+            attempts.append((score, case_now))
+            if score >= 10**6:
+                break
+    best = max(attempts, key=lambda pair: pair[0])[1]
+    return conclude(best)
+
+
+def merit(case: Case) -> int:
+    judgement = case.judgement
+    assert case.run is not None
+    if judgement is None:
+        return 0 if case.run.error is None else -1
+    return 10**6 if judgement.clean and not judgement.conflicts else judgement.progress
+
+
+def ways(case: Case):
+    """The case, once for each way to call forward."""
+    module, sizes = case.module, case.sizes
+    flat = False
+    forms = list(forwards(module, case.x, sizes.D, case.causal))
+    for number, (said, _, _) in enumerate(forms):
+
+        def how(inner: nn.Module, x: torch.Tensor, number=number):
+            options = list(forwards(inner, x, sizes.D, case.causal))
+            _, args, kwargs = options[min(number, len(options) - 1)]
+            return args, kwargs
+
+        yield copy_case(case, said, how)
+    del flat
+
+
+def copy_case(case: Case, said: str, how: Callable) -> Case:
+    made = copy.copy(case)
+    made.said, made.how = said, how
+    made.run = made.other = made.judgement = None
+    made.notes = list(case.notes)
+    return made
+
+
+def run_twice(case: Case) -> None:
+    """Record a run, and another with one number of x changed and another seed."""
+
+    def once(x: torch.Tensor, seed: int) -> Run:
+        torch.manual_seed(seed)
+        return record(case.module, lambda: case.forward(case.module, x), x, case.file, weights=case.weights)
+
+    case.run = once(case.x, 1)
+    if case.run.error is not None and case.x.dim() == 3 and takes_two(case, once):
+        return
+    case.other = once(changed(case), 1)
+
+
+def changed(case: Case) -> torch.Tensor:
+    x = case.x.clone()
+    case.at = (x.shape[0] - 1, x.shape[1] // 2) if x.dim() == 3 else (0, x.shape[0] // 2)
+    if x.dim() == 3:
+        x[case.at][x.shape[-1] // 2] += 1.0
+    else:
+        x[case.at[1], x.shape[-1] // 2] += 1.0
+    return x
+
+
+def takes_two(case: Case, once: Callable) -> bool:
+    """Whether the module takes one sequence, (T, d_in), and does so without an error."""
+    x = case.x
+    first = case.run
+    case.x = x[0].clone()
+    run = once(case.x, 1)
+    if run.error is None and run.output is not None and run.output.shape[0] == x.shape[1] and run.output.dim() == 2:
+        case.run = run
+        case.other = once(changed(case), 1)
+        return True
+    case.x, case.run = x, first
+    return False
+
+
+def judge_run(case: Case) -> None:
+    run, other = case.run, case.other
+    assert run is not None and other is not None
+    B = case.x.shape[0] if case.x.dim() == 3 else 1
+    T = case.x.shape[-2]
+    case.found, case.plain = projections(run, other, B, T, case.at)
+    asked = case.sizes.H if case.built is None or case.built.heads_asked else None
+    guesses = sorted(
+        {v for m in case.module.modules() for v in vars(m).values() if type(v) is int and 1 < v <= 64}
+    )
+    best: Judgement | None = None
+    inside = probes.mha_heads(case)
+    if inside is not None:
+        best = judge(run, inside, case.found, case.plain, case.causal, case.weights)
+        if best.clean:
+            case.judgement = best
+            return
+    for count, heads in enumerate(readings(case.found, asked, guesses, run)):
+        if count > 30:
+            break
+        judgement = judge(run, heads, case.found, case.plain, case.causal, case.weights)
+        if best is None or key(judgement) > key(best):
+            best = judgement
+        if judgement.clean and not judgement.conflicts:
+            break
+    case.judgement = best
+
+
+def key(judgement: Judgement) -> tuple:
+    """The better reading of two: named right, then clean, then further along."""
+    return (-judgement.conflicts, judgement.clean, judgement.progress, judgement.named)
+
+
+def conclude(case: Case) -> Diagnosis:
+    result = explain.diagnosis(case)
+    if result.verdict == "no fault":
+        fault = probes.first_fault(case)
+        if fault is not None:
+            fault.trace, fault.examined = result.trace, result.examined
+            explain.mark(fault)
+            return fault
+        result.notes += probes.proved(case)
+    return result
+
+
+def described(case: Case) -> str:
+    if case.built is not None:
+        return f"{case.built.how}, called with {case.said} of shape {tuple(case.x.shape)}"
+    return f"{type(case.module).__name__}, called with {case.said} of shape {tuple(case.x.shape)}"
+
+
+__all__ = ["Case", "Printed", "examine_file", "examine_module", "first_line", "sys"]

@@ -1,0 +1,238 @@
+"""Label every operation of a run with the stage it holds; find the first that holds none."""
+
+from dataclasses import dataclass, field
+
+from steps.debugger.roles import Heads, Projection, role_in
+from steps.debugger.run import Node, Run
+from steps.debugger.stages import Label, Reference, Stage, match
+from steps.pytorch import torch
+
+OUTPUT, CONTEXTS, AFTER = 8, 7, 9
+
+
+@dataclass
+class Judgement:
+    """One reading of a run: what each operation holds, and the first wrong one."""
+
+    heads: Heads
+    reference: Reference
+    labels: dict[Node, Label] = field(default_factory=dict)
+    good: set[Node] = field(default_factory=set)
+    fault: Node | None = None
+    at_failure: bool = False  # the operation that raised is itself the first wrong one
+    returned: str = ""  # what was returned, where that is not the output
+    progress: int = 0
+    conflicts: int = 0
+    named: int = 0
+    out_weights: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return self.fault is None and not self.at_failure and not self.returned
+
+
+def judge(
+    run: Run,
+    heads: Heads,
+    found: list[Projection],
+    plain: dict[Node, str],
+    causal: bool,
+    weights: dict[str, torch.Tensor],
+) -> Judgement:
+    """Label the run's operations under one reading of its projections."""
+    reference = Reference(heads.q, heads.k, heads.v, causal)
+    verdict = Judgement(heads, reference)
+    labels = verdict.labels
+    projected = {p.node: p for p in found}
+    parts = {part for p in found for part in p.parts}
+    used_by_roles = {p for ps in heads.roles.values() for p in ps}
+    role_paths = {path for p in found for path in p.paths}
+    add_packed(reference, heads)
+    outputs = add_outputs(reference, heads, weights, role_paths)
+    for node in run.nodes:
+        if not node.uses_x:
+            continue
+        if node in plain:
+            labels[node] = Label(Stage(plain[node], node.value, (), 0), [])
+            continue
+        if node in parts:
+            labels[node] = Label(Stage("a projection, before its bias", node.value, (), 1), [])
+            continue
+        label = reference.label(node.value)
+        if node in projected and (label is None or label.stage.rank > 2):
+            what = "a projection" if projected[node] in used_by_roles else "another projection"
+            label = Label(Stage(what, node.value, (), 1), [])
+        if label is None:
+            label = output_label(node, labels, reference, outputs)
+        if label is not None:
+            labels[node] = label
+            if label.stage.rank == OUTPUT:
+                verdict.out_weights += [p for p in node.params if p not in verdict.out_weights]
+    settle(run, verdict, bool(outputs))
+    if heads.layout or not heads.named:
+        name_conflicts(run, verdict)
+    verdict.conflicts += heads.conflicts
+    verdict.named += heads.named
+    return verdict
+
+
+def add_packed(reference: Reference, heads: Heads) -> None:
+    if "3" in heads.layout and heads.k.shape == heads.q.shape:
+        whole = torch.stack([heads.q, heads.k, heads.v])
+        axes = ("3", "B", "H", "T", "D")
+        reference.stages.append(Stage("queries, keys, values", whole, axes, 1))
+        swapped = torch.stack([heads.v, heads.k, heads.q])
+        reference.stages.append(Stage("queries, keys, values", swapped, axes, 1))
+
+
+def add_outputs(
+    reference: Reference, heads: Heads, weights: dict[str, torch.Tensor], role_paths: set[str]
+) -> list[Stage]:
+    """The output stage for every weight that could be the output projection."""
+    joined = reference.contexts.permute(0, 2, 1, 3).flatten(2)
+    width = joined.shape[-1]
+    made = []
+    biases: list[torch.Tensor | None] = [None]
+    biases += [t for t in weights.values() if t.dim() == 1]
+    for path, tensor in weights.items():
+        if path in role_paths or tensor.dim() < 2 or tensor.numel() % width:
+            continue
+        matrices = []
+        size = tensor.numel() // width
+        if tensor.shape[0] == width or (tensor.dim() == 3 and tensor.shape[0] == heads.H):
+            matrices.append(tensor.reshape(width, size))
+        if tensor.shape[-1] == width:
+            matrices.append(tensor.reshape(size, width).T)
+        if tensor.dim() == 3 and tensor.shape[1:] == (heads.H, heads.D):
+            matrices.append(tensor.reshape(size, width).T)
+        own = weights.get(path.removesuffix("weight") + "bias") if path.endswith("weight") else None
+        choices = [own] if own is not None else biases
+        for matrix in matrices:
+            for bias in choices:
+                if bias is not None and bias.shape[0] != size:
+                    continue
+                value = joined @ matrix.double()
+                made.append(Stage("output, before its bias", value, ("B", "T", "E"), OUTPUT - 1))
+                if bias is not None:
+                    value = value + bias.double()
+                made.append(Stage("output", value, ("B", "T", "E"), OUTPUT))
+    reference.stages += made
+    return made
+
+
+def output_label(
+    node: Node, labels: dict[Node, Label], reference: Reference, outputs: list[Stage]
+) -> Label | None:
+    """What comes after the contexts: a projection of them, and what follows that."""
+    inputs = [labels.get(n) for n in node.inputs]
+    if not inputs or any(label is None for label in inputs):
+        return None
+    ranks = [label.stage.rank for label in inputs if label is not None]
+    done = OUTPUT if outputs else CONTEXTS
+    if not any(rank >= done for rank in ranks):
+        return None
+    if any(1 <= rank < done for rank in ranks) or any(
+        label.stage.part for label in inputs if label is not None
+    ):
+        return None
+    if node.entry.origin != "computed" and not joins(node, inputs):
+        return None
+    wide = [p for p in node.params if node.params[p].dim() >= 2]
+    earlier = {p for n in labels for p in n.params if n is not node}
+    if wide and any(p in earlier for p in wide):
+        return None
+    B, T = reference.q.shape[0], reference.q.shape[2]
+    shape = list(node.value.shape)
+    if T not in shape and B * T not in shape:
+        return None
+    return Label(Stage("after the output", node.value, (), AFTER), [])
+
+
+def joins(node: Node, inputs: list) -> bool:
+    return all(label.stage.rank >= AFTER for label in inputs)
+
+
+def settle(run: Run, verdict: Judgement, projected: bool) -> None:
+    """Decide which operations are good, and find the first that is not."""
+    labels, good = verdict.labels, verdict.good
+    for node in reversed(run.nodes):
+        if node in labels:
+            good.add(node)
+        if node in good:
+            for before in node.inputs:
+                if label_rank(labels, node) < AFTER:
+                    good.add(before)
+    verdict.progress = max((label_rank(labels, n) for n in labels if label_rank(labels, n) < AFTER), default=0)
+    verdict.progress = verdict.progress * 100 + sum(n in labels for n in run.nodes)
+    relevant = ancestors(run)
+    for node in run.nodes:
+        if node not in relevant or not node.uses_x or node in good:
+            continue
+        if all(n in good for n in node.inputs):
+            verdict.fault = node
+            return
+    if run.error is not None:
+        verdict.at_failure = True
+        return
+    output = run.output
+    last = run.node_of(output) if output is not None else None
+    if last is None:
+        verdict.returned = "something that no operation of this file made"
+        return
+    label = labels.get(last)
+    if label is None:
+        return
+    rank = label.stage.rank
+    if rank >= AFTER:
+        return
+    if label.stage.part or rank < CONTEXTS:
+        verdict.returned = label.stage.name
+    elif label.stage.name == "contexts" and label.axes[-1] not in ("H*D",) and verdict.heads.H > 1:
+        verdict.returned = "contexts that are not joined"
+    elif label.stage.name == "contexts" and verdict.heads.H == 1 and label.axes[-1] != "D":
+        verdict.returned = "contexts with the features not last"
+    elif label.index:
+        verdict.returned = f"{label.stage.name}, {label.index} only"
+    elif label.order.index("T") < label.order.index("B") if "B" in label.order else False:
+        verdict.returned = f"{label.stage.name} with tokens before sequences"
+    elif projected and label.stage.name == "contexts":
+        verdict.returned = "the joined contexts, not projected"
+
+
+def label_rank(labels: dict[Node, Label], node: Node) -> int:
+    return labels[node].stage.rank if node in labels else 0
+
+
+def ancestors(run: Run) -> set[Node]:
+    """The operations that what was returned is made from (or what raised was given)."""
+    wanted: list[Node] = []
+    if run.error is None:
+        node = run.node_of(run.output) if run.output is not None else None
+        wanted = [node] if node is not None else []
+        # in-place changes of what is returned
+        if node is None and run.nodes:
+            wanted = [run.nodes[-1]]
+    else:
+        return set(run.nodes)
+    found: set[Node] = set()
+    while wanted:
+        node = wanted.pop()
+        if node not in found:
+            found.add(node)
+            wanted += node.inputs
+    return found
+
+
+def name_conflicts(run: Run, verdict: Judgement) -> None:
+    """Variables named for one role that hold another, for or against this reading."""
+    for node, label in verdict.labels.items():
+        role = role_in(node.entry.name.split("[")[0]) if node.entry.name else None
+        if role is None or label.stage.rank != 2:
+            continue
+        if label.stage.name[0] == role:
+            verdict.named += 1
+        else:
+            verdict.conflicts += 1
+
+
+__all__ = ["Judgement", "judge", "match"]

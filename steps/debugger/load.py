@@ -1,0 +1,219 @@
+"""Run a reader's file as Python would, and leave everything as it was found."""
+
+import contextlib
+import io
+import linecache
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from steps.errors import UserError
+from steps.pytorch import nn, torch
+
+
+class TooLong(BaseException):
+    """The reader's code did not come back; not an Exception, so that none catches it."""
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TooLong inside, once `seconds` have passed; 0 sets no limit."""
+    if not seconds:
+        yield
+        return
+    if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
+
+        def stop(*_: Any) -> None:
+            raise TooLong
+
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)  # again, for a bare except
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        return
+    import ctypes
+
+    thread = ctypes.c_ulong(threading.get_ident())
+    over = threading.Event()
+
+    def interrupt() -> None:
+        if not over.wait(seconds):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TooLong))
+
+    watch = threading.Thread(target=interrupt, daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+class Printed(io.StringIO):
+    """What the reader's code prints; it has no terminal and no file behind it."""
+
+
+@contextlib.contextmanager
+def contained(folder: str | None = None) -> Iterator[Printed]:
+    """Run the reader's code inside: what it prints is caught, what it changes put back.
+
+    Put back: the random states, torch's default dtype, device and gradient mode, the
+    working directory, the environment, warnings, sys.path, sys.argv, sys.stdin, and the
+    modules that it imported from its own folder.
+    """
+    printed = Printed()
+    saved_modules = dict(sys.modules)
+    saved = (list(sys.path), list(sys.argv), sys.stdin, dict(os.environ), os.getcwd())
+    dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    python_random, torch_random = random.getstate(), torch.get_rng_state()
+    numpy = sys.modules.get("numpy")
+    numpy_random = numpy.random.get_state() if numpy and hasattr(numpy, "random") else None
+    device = torch.get_default_device() if "torch.utils._device" in sys.modules else None
+    try:
+        torch.set_num_threads(1)  # the tensors are small
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            sys.stdin = io.StringIO()
+            if folder is not None:
+                sys.path.insert(0, folder)
+            yield printed
+    finally:
+        path, sys.argv, sys.stdin, environment, cwd = saved
+        sys.path[:] = path
+        if dict(os.environ) != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        with contextlib.suppress(OSError):
+            os.chdir(cwd)
+        if torch.get_default_dtype() != dtype:
+            torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:
+            torch.use_deterministic_algorithms(deterministic)
+        if "torch.utils._device" in sys.modules and torch.get_default_device() != (
+            device or torch.device("cpu")
+        ):
+            torch.set_default_device(device)
+        random.setstate(python_random)
+        torch.set_rng_state(torch_random)
+        if numpy_random is not None:
+            numpy.random.set_state(numpy_random)  # type: ignore[union-attr]
+        for name, module in list(sys.modules.items()):
+            if saved_modules.get(name) is not module and belongs(module, folder):
+                if name in saved_modules:
+                    sys.modules[name] = saved_modules[name]
+                else:
+                    del sys.modules[name]
+
+
+def belongs(module: Any, folder: str | None) -> bool:
+    """Whether a module came from the reader's folder (installed packages did not)."""
+    file = getattr(module, "__file__", None)
+    if folder is None or not file:
+        return False
+    inside = os.path.abspath(file).startswith(os.path.join(folder, ""))
+    return inside and "site-packages" not in file and not file.startswith(sys.prefix)
+
+
+def import_file(path: Path) -> ModuleType:
+    """Execute a file under its own name, not "__main__".
+
+    Raises UserError where it cannot be read, parsed or run to its end.
+    """
+    file = str(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = compile(data, file, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        at = f"line {error.lineno}: " if error.lineno else ""
+        raise UserError(f"{at}syntax error: {error.msg}") from None
+    except ValueError as error:
+        raise UserError(f"is not Python source: {error}") from None
+    linecache.checkcache(file)
+    name = path.stem
+    if name in sys.modules or not name.isidentifier():
+        name = f"reader_{name}"
+    module = ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module
+    try:
+        exec(code, module.__dict__)
+    except SystemExit:
+        pass  # what was defined before is there
+    except Exception as error:
+        place = line_of(error, file)
+        at = f"line {place}: " if place else ""
+        if isinstance(error, ModuleNotFoundError):
+            raise UserError(f"{at}imports {error.name!r}, which is not installed") from None
+        raise UserError(f"{at}running it raises {first_line(error)}") from None
+    return module
+
+
+def line_of(error: BaseException, file: str) -> int | None:
+    """The innermost line of `file` on the way to an error."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+ATTENTION = ("multi", "mha"), ("attention", "attn"), ("head",)
+
+
+def rank(cls: type) -> int:
+    """How much a class's name promises attention: 0 most."""
+    name = cls.__name__.lower()
+    for position, words in enumerate(ATTENTION):
+        if any(word in name for word in words):
+            return position
+    return len(ATTENTION)
+
+
+def classes_in(module: ModuleType) -> list[type]:
+    """The nn.Module classes that the file defines and that have a forward of their own."""
+    found = []
+    for value in vars(module).values():
+        if not (isinstance(value, type) and issubclass(value, nn.Module)):
+            continue
+        own = any("forward" in vars(base) for base in value.__mro__ if base.__module__ == module.__name__)
+        if value.__module__ == module.__name__ and own and value not in found:
+            found.append(value)
+    return found
+
+
+def ordered(classes: list[type]) -> list[type]:
+    """Most likely to be the attention first; of equals the last one written."""
+    return sorted(reversed(classes), key=rank)
+
+
+def clock() -> float:
+    return time.monotonic()

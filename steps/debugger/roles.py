@@ -1,0 +1,374 @@
+"""Find a module's own projections of x, and which of them are queries, keys and values."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from steps.debugger.run import Node, Run
+from steps.debugger.stages import Stage, match
+from steps.pytorch import torch
+
+ROLE = re.compile(
+    r"(?:w|to|in|fc|lin|linear|proj|map|c|my|x|a|head|attn|self|project|p)?"
+    r"(q|quer(?:y|ies|ys)|k|keys?|v|vals?|values?)"
+    r"(?:s|w|p|h|t|in|proj|lin|layer|linear|net|map|fc|project|projection|weights?|heads?)?"
+)
+WORDS = {"q": "queries", "k": "keys", "v": "values"}
+
+
+def role_in(name: str) -> str | None:
+    """The role that a name speaks of: "q", "k", "v" or None."""
+    tokens = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    for token in reversed(tokens):
+        found = ROLE.fullmatch(token.lower())
+        if found:
+            return found[1][0]
+    return None
+
+
+@dataclass(eq=False)
+class Projection:
+    """Numbers that the module's own weights make of x, each token by itself."""
+
+    node: Node
+    value: torch.Tensor  # (B, T, F)
+    paths: tuple[str, ...]  # of its weights
+    deep: bool = False  # of another projection, not of x
+    parts: list[Node] = field(default_factory=list)  # earlier nodes, such as before the bias
+
+    @property
+    def layer(self) -> str:
+        """The weight's path without .weight."""
+        return re.sub(r"\.?(weight|bias|data)$", "", self.paths[0]) or self.paths[0]
+
+    @property
+    def width(self) -> int:
+        return self.value.shape[-1]
+
+
+@dataclass
+class Heads:
+    """One reading of the projections as queries, keys and values of every head."""
+
+    q: torch.Tensor  # (B, H, T, D)
+    k: torch.Tensor
+    v: torch.Tensor
+    roles: dict[str, list[Projection]]  # "q", "k", "v" -> one a head, or one
+    layout: str = ""  # of a packed layer, such as "3 H D"
+    kv_heads: int = 0  # where fewer than the heads
+    conflicts: int = 0  # names that speak against this reading
+    named: int = 0  # names that speak for it
+
+    @property
+    def H(self) -> int:
+        return self.q.shape[1]
+
+    @property
+    def D(self) -> int:
+        return self.q.shape[-1]
+
+
+def token_axes(
+    value: torch.Tensor, other: torch.Tensor | None, B: int, T: int, at: tuple[int, int]
+) -> tuple[torch.Tensor, int] | None:
+    """`value` as (B, T, rest), where it treats every token by itself, else None.
+
+    other: the same operation's result after one number of x was changed, at sequence and
+    token `at`; also returns how many numbers of that token changed.
+    """
+    options: list[tuple[list[int], tuple[int, int]]] = []
+    dims = list(range(value.dim()))
+    for t in dims:
+        if value.shape[t] == T:
+            for b in dims:
+                if b != t and value.shape[b] == B:
+                    options.append(([b, t], (B, T)))
+            if B == 1:
+                options.append(([t], (B, T)))
+        if value.shape[t] == B * T and B > 1:
+            options.append(([t], (B, T)))
+            options.append(([t], (-T, -B)))  # tokens first
+    for first, sizes in options:
+        rest = [d for d in dims if d not in first]
+        shape = (abs(sizes[0]), abs(sizes[1]), -1)
+
+        def order(tensor: torch.Tensor, first=first, rest=rest, shape=shape, sizes=sizes):
+            moved = tensor.permute(*first, *rest).reshape(shape)
+            return moved.transpose(0, 1) if sizes[0] < 0 else moved
+
+        moved = order(value)
+        if other is None or other.shape != value.shape:
+            return moved, moved.shape[-1]
+        changed = (order(other) != moved).any(-1)
+        if bool(changed[at]) and int(changed.sum()) == 1:
+            return moved, int((order(other)[at] != moved[at]).sum())
+    return None
+
+
+def projections(run: Run, other: Run, B: int, T: int, at: tuple[int, int]) -> tuple[list[Projection], dict[Node, str]]:
+    """The projections in order, and the nodes that still are x (or x made ready)."""
+    found: list[Projection] = []
+    of_node: dict[Node, Projection] = {}
+    plain: dict[Node, str] = {}
+    aligned = len(run.nodes) == len(other.nodes)
+    for node in run.nodes:
+        if not node.uses_x or not node.value.is_floating_point():
+            continue
+        if node.entry.in_place and not node.inputs and not node.reads_x:
+            continue
+        inputs = node.inputs
+        if not all(n in plain or n in of_node for n in inputs):
+            continue
+        if len({of_node[n] for n in inputs if n in of_node}) > 1:
+            continue
+        second = other.nodes[node.index].value if aligned else None
+        seen = token_axes(node.value, second, B, T, at)
+        if seen is None:
+            continue
+        value, changed = seen
+        wide = {p: t for p, t in node.params.items() if t.dim() >= 2}
+        source = next((of_node[n] for n in inputs if n in of_node), None)
+        mixing = changed > 1
+        if source is None:
+            if wide and mixing and contracts(node, value):
+                projection = Projection(node, value.double(), tuple(wide))
+                found.append(projection)
+                of_node[node] = projection
+            elif node.entry.origin != "computed":
+                plain[node] = "x"
+            elif not mixing or node.params or not wide:
+                plain[node] = "x, made ready"
+            continue
+        if wide and contracts(node, value):
+            projection = Projection(node, value.double(), tuple(wide), deep=True)
+            found.append(projection)
+            of_node[node] = projection
+        elif node.params and node.entry.origin == "computed" and adds_only(node, value, source):
+            source.parts.append(source.node)
+            source.node, source.value = node, value.double()
+            of_node[node] = source
+        elif node.entry.origin == "rearranged" or node.entry.origin == "copied":
+            pass
+    return found, plain
+
+
+def contracts(node: Node, value: torch.Tensor) -> bool:
+    """Whether the weight was multiplied as a matrix, not added or looked up."""
+    names = "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d addmm mm baddbmm tensordot bilinear"
+    if node.entry.function in names.split():
+        return True
+    return any(hasattr(t, "shape") for t in node.params.values()) and node.entry.function not in (
+        "add", "__add__", "__radd__", "sub", "mul", "__mul__", "__rmul__", "__iadd__", "layer_norm", "rms_norm",
+    )
+
+
+def adds_only(node: Node, value: torch.Tensor, source: Projection) -> bool:
+    """Whether the same numbers were added for every token: a bias."""
+    if value.shape != source.value.shape:
+        return False
+    gap = value.double() - source.value
+    return bool(((gap - gap[:1, :1]).abs() < 1e-9 * (1 + gap.abs().max())).all())
+
+
+def readings(
+    found: list[Projection], heads: int | None, guesses: list[int], run: Run
+) -> Iterator[Heads]:
+    """Every way to read the projections as q, k and v, the most likely first.
+
+    heads: how many the constructor was asked for, None when it was not.
+    guesses: numbers of heads to try then.
+    """
+    counts = [heads] if heads else [1, *(g for g in guesses if g != 1)]
+    pool = [p for p in found if not p.deep]
+    deep = [p for p in found if p.deep]
+    yield from read_pool(pool, counts, run)
+    if deep:
+        yield from read_pool(found, counts, run)
+        yield from read_pool(deep, counts, run)
+
+
+def read_pool(pool: list[Projection], counts: list[int], run: Run) -> Iterator[Heads]:
+    if not pool:
+        return
+    widths = [p.width for p in pool]
+    yield from per_head(pool, counts)
+    if len(pool) >= 3:
+        yield from separate(pool, counts)
+    for packed in pool:
+        if packed.width % 3 == 0 and (len(pool) == 1 or packed.width == max(widths)):
+            yield from from_packed(packed, counts, run)
+            break
+    if len(pool) == 2:
+        yield from from_two(pool, counts, run)
+        yield from separate(pool, counts)
+
+
+def votes(run: Run, parts: torch.Tensor, names: tuple[str, ...]) -> tuple[int, dict[str, int]]:
+    """How many rearrangements in the run hold one of the parts, and which part a variable
+    named for a role holds."""
+    stages = [Stage(str(i), part, names, 2) for i, part in enumerate(parts)]
+    count, roles = 0, {}
+    for node in run.nodes:
+        if not node.uses_x or node.reads_x or not node.value.is_floating_point():
+            continue
+        total = float(node.value.sum())
+        for index, stage in enumerate(stages):
+            if math.isfinite(total) and match(node.value, stage, total):
+                count += 1
+                role = role_in(node.entry.name.split("[")[0]) if node.entry.name else None
+                if role:
+                    roles.setdefault(role, index)
+                break
+    return count, roles
+
+
+def split(value: torch.Tensor, H: int) -> torch.Tensor:
+    """(B, T, H*D) -> (B, H, T, D), plainly."""
+    B, T, F = value.shape
+    return torch.stack([value[..., h * (F // H) : (h + 1) * (F // H)] for h in range(H)], 1)
+
+
+def separate(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
+    """One projection a role, all heads in it."""
+    usable = pool[:6]
+    options: list[tuple[int, tuple[Projection, ...]]] = []
+    for trio in itertools.product(usable, repeat=3):
+        repeats = 3 - len(set(trio))
+        if repeats and len(pool) > 3:
+            continue
+        named = [role_in(p.layer) for p in trio]
+        wrong = sum(n is not None and n != r for n, r in zip(named, "qkv", strict=True))
+        right = sum(n == r for n, r in zip(named, "qkv", strict=True))
+        in_order = [pool.index(p) for p in trio]
+        disorder = sum(a > b for a, b in itertools.combinations(in_order, 2))
+        options.append((repeats * 30 + wrong * 10 - right * 3 + disorder, trio))
+    options.sort(key=lambda option: option[0])
+    if options and options[0][0] < -5:  # all three are named, each once
+        options = options[:1]
+    for _, (q, k, v) in options:
+        for H in counts:
+            if q.width % H:
+                continue
+            D = q.width // H
+            if k.width == q.width and v.width == q.width:
+                heads = Heads(split(q.value, H), split(k.value, H), split(v.value, H), {"q": [q], "k": [k], "v": [v]})
+            elif k.width == v.width and k.width % D == 0 and k.width < q.width and H % (k.width // D) == 0:
+                few = k.width // D
+                heads = Heads(
+                    split(q.value, H),
+                    split(k.value, few).repeat_interleave(H // few, 1),
+                    split(v.value, few).repeat_interleave(H // few, 1),
+                    {"q": [q], "k": [k], "v": [v]},
+                    kv_heads=few,
+                )
+            else:
+                continue
+            heads.conflicts = sum(role_in(p[0].layer) not in (None, r) for r, p in heads.roles.items())
+            heads.named = sum(role_in(p[0].layer) == r for r, p in heads.roles.items())
+            yield heads
+
+
+def per_head(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
+    """A list of heads, each with projections of its own (or one packed layer each)."""
+    groups: dict[str, list[Projection]] = {}
+    for p in pool:
+        number = re.search(r"\.(\d+)(?:\.|$)", p.paths[0])
+        groups.setdefault(number[1] if number else "", []).append(p)
+    if len(groups) < 2 or "" in groups or len({len(g) for g in groups.values()}) != 1:
+        size = len(pool) // 3
+        same = len({p.width for p in pool}) == 1
+        if len(pool) % 3 or size < 2 or not same:
+            return
+        # the same layers again and again, or no list: three a head, in order
+        groups = {str(h): pool[3 * h : 3 * h + 3] for h in range(size)}
+    heads = list(groups.values())
+    count = len(heads[0])
+    if count == 3 and len({p.width for p in pool}) == 1:
+        orders = sorted(
+            itertools.permutations(range(3)),
+            key=lambda o: -sum(role_in(heads[0][i].layer) == r for i, r in zip(o, "qkv", strict=True)),
+        )
+        for order in orders:
+            q, k, v = (torch.stack([head[i].value for head in heads], 1) for i in order)
+            roles = {r: [head[i] for head in heads] for r, i in zip("qkv", order, strict=True)}
+            made = Heads(q, k, v, roles)
+            made.conflicts = sum(role_in(p[0].layer) not in (None, r) for r, p in roles.items())
+            made.named = sum(role_in(p[0].layer) == r for r, p in roles.items())
+            yield made
+    if count == 1 and len(heads) == 3 and all(p.width == pool[0].width for p in pool):
+        return  # three layers in a list: the roles, not the heads
+    if count == 1 and heads[0][0].width % 3 == 0:
+        D = heads[0][0].width // 3
+        for order in itertools.permutations(range(3)):
+            q, k, v = (
+                torch.stack([head[0].value[..., i * D : (i + 1) * D] for head in heads], 1) for i in order
+            )
+            roles = {r: [head[0] for head in heads] for r in "qkv"}
+            yield Heads(q, k, v, roles, layout="3 D")
+
+
+def from_packed(packed: Projection, counts: list[int], run: Run) -> Iterator[Heads]:
+    """One layer for all three, in any order of its axes."""
+    B, T, F = packed.value.shape
+    for H in counts:
+        if F % (3 * H):
+            continue
+        sizes = {"3": 3, "H": H, "D": F // (3 * H)}
+        seen = []
+        for layout in ("3HD", "H3D", "HD3", "3DH", "DH3", "D3H"):
+            if H == 1 and layout not in ("3HD", "HD3"):
+                continue
+            whole = packed.value.view(B, T, *(sizes[a] for a in layout))
+            whole = whole.permute(
+                2 + layout.index("3"), 0, 2 + layout.index("H"), 1, 2 + layout.index("D")
+            )
+            count, named = votes(run, whole, ("B", "H", "T", "D"))
+            seen.append((count, named, layout, whole))
+            if count and layout == "3HD":
+                break
+        count, named, layout, whole = max(seen, key=lambda one: one[0])
+        orders = list(itertools.permutations(range(3)))
+        if sorted(named.values()) == [0, 1, 2]:
+            orders = [tuple(named[r] for r in "qkv")]  # type: ignore[list-item]
+        for order in orders if count else orders[:1]:
+            q, k, v = (whole[i] for i in order)
+            yield Heads(q, k, v, {r: [packed] for r in "qkv"}, layout=" ".join(layout))
+
+
+def from_two(pool: list[Projection], counts: list[int], run: Run) -> Iterator[Heads]:
+    """Queries by themselves, keys and values packed (or values alone, and so on)."""
+    first, second = sorted(pool, key=lambda p: p.width)
+    if second.width != 2 * first.width and second.width % 2:
+        return
+    alone = role_in(first.layer) or "q"
+    for single in (alone, *(r for r in "qkv" if r != alone)):
+        pair = [r for r in "qkv" if r != single]
+        for H in counts:
+            if first.width % H or second.width % 2:
+                continue
+            for layout, order in itertools.product(("2HD", "H2D", "HD2"), ((0, 1), (1, 0))):
+                D = first.width // H
+                if single == "q" and (second.width // 2) % D == 0 and second.width // 2 != first.width:
+                    few = second.width // 2 // D
+                    if H % few:
+                        continue
+                elif second.width != 2 * first.width:
+                    continue
+                else:
+                    few = H
+                sizes = {"2": 2, "H": few, "D": D}
+                B, T, _ = second.value.shape
+                whole = second.value.view(B, T, *(sizes[a] for a in layout))
+                whole = whole.permute(2 + layout.index("2"), 0, 2 + layout.index("H"), 1, 2 + layout.index("D"))
+                _, named = votes(run, whole, ("B", "H", "T", "D"))
+                if any(named.get(r, i) != i for r, i in zip(pair, order, strict=True)):
+                    continue
+                if few != H:
+                    whole = whole.repeat_interleave(H // few, 2)
+                parts = {single: split(first.value, H), pair[0]: whole[order[0]], pair[1]: whole[order[1]]}
+                roles = {r: [first] if r == single else [second] for r in "qkv"}
+                made = Heads(parts["q"], parts["k"], parts["v"], roles, layout=" ".join(layout))
+                made.kv_heads = few if few != H else 0
+                yield made

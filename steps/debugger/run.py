@@ -1,0 +1,195 @@
+"""One recorded run of a module: its operations as a graph, and what each depends on."""
+
+import contextlib
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from steps.pytorch import nn, torch
+from steps.walk.recorder import Entry, Recorder, tensors_in
+from steps.walk.source import Place
+
+
+class Watcher(Recorder):
+    """The recorder, for a reader's file: comments there are not held to ours."""
+
+    def _axes_of(self, frame, statement, name, tensor, func, args, tensors):
+        return ()
+
+
+@dataclass(eq=False)
+class Node:
+    """One operation of a run."""
+
+    index: int
+    entry: Entry
+    inputs: list["Node"] = field(default_factory=list)  # recorded ones
+    uses_x: bool = False
+    reads_x: bool = False  # takes the module's input itself
+    params: dict[str, torch.Tensor] = field(default_factory=dict)  # that enter here
+    constants: list[tuple[torch.Tensor, "Node | None"]] = field(default_factory=list)
+    used: bool = False  # by a later operation, or returned
+
+    @property
+    def value(self) -> torch.Tensor:
+        return self.entry.numbers()
+
+    @property
+    def line(self) -> int:
+        return self.entry.place.line
+
+
+@dataclass
+class Run:
+    """What one forward pass did."""
+
+    nodes: list[Node]
+    result: Any  # what forward returned; None when it raised
+    outputs: list[torch.Tensor]
+    error: BaseException | None = None
+    place: Place | None = None  # of the statement of the file that raised
+    failed: tuple[Place, Any, tuple, dict] | None = None  # the torch call that raised
+    printed: bool = False
+
+    @property
+    def output(self) -> torch.Tensor | None:
+        """The first tensor returned."""
+        return self.outputs[0] if self.outputs else None
+
+    def node_of(self, tensor: torch.Tensor) -> Node | None:
+        """The last operation whose result is this tensor."""
+        return next((n for n in reversed(self.nodes) if n.entry.tensor is tensor), None)
+
+
+def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Every tensor that the module holds, by path, parameters or not, lists included."""
+    found: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+
+    def look(path: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.setdefault(path, value)
+        elif isinstance(value, nn.Module):
+            if id(value) in seen:
+                return
+            seen.add(id(value))
+            dot = path + "." if path else ""
+            for name, part in {**value._parameters, **value._buffers, **value._modules}.items():
+                look(dot + name, part)
+            for name, part in vars(value).items():
+                if not name.startswith("_") or isinstance(part, torch.Tensor):
+                    look(dot + name, part)
+        elif isinstance(value, list | tuple):
+            for at, part in enumerate(value):
+                look(f"{path}.{at}", part)
+        elif isinstance(value, dict):
+            for name, part in value.items():
+                look(f"{path}.{name}", part)
+
+    look("", module)
+    return found
+
+
+def is_weight(module_state: dict[str, torch.Tensor], path: str) -> bool:
+    """Whether a tensor of the module is there to be learnt: its numbers are many."""
+    tensor = module_state[path]
+    if isinstance(tensor, nn.Parameter):
+        return True
+    return tensor.is_floating_point() and tensor.dim() >= 2 and is_random(tensor)
+
+
+def is_random(tensor: torch.Tensor) -> bool:
+    """Nearly all numbers distinct and finite, as drawn weights are."""
+    flat = tensor.detach().reshape(-1)
+    if flat.is_meta or flat.numel() < 6 or not bool(torch.isfinite(flat).all()):
+        return False
+    return flat.unique().numel() > 0.9 * flat.numel() and bool((flat < 0).any())
+
+
+def record(
+    module: nn.Module,
+    call: Callable[[], Any],
+    x: torch.Tensor,
+    file: str,
+    small: int = 65_536,
+    weights: dict[str, torch.Tensor] | None = None,
+) -> Run:
+    """Run `call` once under the recorder and link its operations into a graph."""
+    watcher = Watcher(files=[file], keep_calls=True, small=small)
+    result, error, place = None, None, None
+    with torch.no_grad(), watcher:
+        try:
+            result = call()
+        except (Exception, SystemExit) as raised:
+            error = raised
+    if error is not None:
+        place = place_of(error, file)
+    run = Run([], result, list(tensors_in(result)), error, place, watcher.failed)
+    if weights is None:
+        state = state_of(module)
+        weights = {path: t for path, t in state.items() if is_weight(state, path)}
+    link(run, watcher.entries, x, weights)
+    return run
+
+
+def place_of(error: BaseException, file: str) -> Place | None:
+    """The innermost place of `file` on the way to the error."""
+    found = None
+    with contextlib.suppress(Exception):
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == file and frame.lineno:
+                end = getattr(frame, "end_lineno", None) or frame.lineno
+                columns = getattr(frame, "colno", None), getattr(frame, "end_colno", None)
+                found = Place(file, frame.lineno, end, *columns)
+    return found
+
+
+def link(
+    run: Run, entries: list[Entry], x: torch.Tensor, weights: dict[str, torch.Tensor]
+) -> None:
+    """Make nodes of the entries: whose result each one reads."""
+    makers: dict[int, list[Node]] = {}  # by id of tensor: those that made or changed it
+    by_storage: dict[int, list[Node]] = {}
+    where = {}
+    for name, tensor in weights.items():
+        where[id(tensor)] = (name, tensor)
+        where.setdefault(tensor.untyped_storage()._cdata, (name, tensor))
+    inputs_storage = x.untyped_storage()._cdata
+    param_of: dict[int, dict[str, torch.Tensor]] = {}
+    for index, entry in enumerate(entries):
+        node = Node(index, entry)
+        for tensor in entry.inputs:
+            key = tensor.untyped_storage()._cdata
+            sources = list(makers.get(id(tensor), []))
+            sources += [n for n in by_storage.get(key, []) if n.entry.in_place]
+            # a result rewritten in place later is read as it is now
+            if sources:
+                last = max(sources, key=lambda n: n.index)
+                if last.uses_x:
+                    if last not in node.inputs:
+                        node.inputs.append(last)
+                    continue
+                node.params |= param_of.get(id(last), {})
+                if not param_of.get(id(last)):
+                    node.constants.append((tensor, last))
+                continue
+            if id(tensor) in where or key in where:
+                name, whole = where.get(id(tensor)) or where[key]
+                node.params[name] = whole
+            elif tensor is x or key == inputs_storage:
+                node.reads_x = True
+            else:
+                node.constants.append((tensor, None))
+        node.uses_x = node.reads_x or any(n.uses_x for n in node.inputs)
+        if not node.uses_x:
+            param_of[id(node)] = dict(node.params)
+        for other in node.inputs:
+            other.used = True
+        makers.setdefault(id(entry.tensor), []).append(node)
+        by_storage.setdefault(entry.tensor.untyped_storage()._cdata, []).append(node)
+        run.nodes.append(node)
+    last_reads = list(tensors_in(run.failed[2:])) if run.failed else []
+    for tensor in (*run.outputs, *last_reads):
+        for node in makers.get(id(tensor), [])[-1:]:
+            node.used = True
