@@ -44,7 +44,7 @@ def test_the_caller_s_random_state_is_left_as_found():
 
 
 def test_each_wrong_way_to_pack_the_weights_is_noticed():
-    mha, torch_mha, x, _, (_, blocked), expected, *_ = step24.step([464, 7850], 3)
+    _mha, torch_mha, x, _, (_, blocked), expected, *_ = step24.step([464, 7850], 3)
     weight, bias = torch_mha.in_proj_weight, torch_mha.in_proj_bias
     for order in [(1, 0, 2), (0, 2, 1), (2, 1, 0)]:
         for name, tensor in (("in_proj_weight", weight), ("in_proj_bias", bias)):
@@ -118,7 +118,7 @@ def test_timing_prints_ratios_first_and_no_progress_in_a_pipe(capfd):
     assert err == ""
     assert out.index("In units of the class") < out.index("in ms")
     rows = [line.split() for line in out.splitlines()]
-    assert [row[1:] for row in rows if row[:1] == ["class"]][0] == ["1"] * 4
+    assert next(row[1:] for row in rows if row[:1] == ["class"]) == ["1"] * 4
     assert "16 tokens, 768 wide, 12 heads" in out
     assert out.count("holds") == 2
     assert "FAILS" not in out
@@ -139,7 +139,7 @@ def test_what_cannot_run_says_why(monkeypatch):
 
     monkeypatch.setattr(timing, "flexible", without_a_compiler)
     ways = ["class", "flex_attention"]
-    tasks, checks, reasons = timing.prepare(ways, 8, 1, "cpu", timing.Progress())
+    tasks, _checks, reasons = timing.prepare(ways, 8, 1, "cpu", timing.Progress())
     assert set(tasks) == {("class", kind) for kind in timing.KINDS}
     assert set(reasons.values()) == {"no C++ compiler"}
 

@@ -221,8 +221,11 @@ def run(
     output = mha(x)
     other, weights = fused(mha, x)
 
-    layer_of = f"layer {layer} (of {layers[0]} to {layers[-1]})"
-    say(f"{file}: {layer_of}, {width} wide, {heads} heads of {width // heads}")
+    print(file)
+    say(
+        f"Layer {layer} (of {layers[0]} to {layers[-1]}), {width} wide, "
+        f"{heads} heads of {width // heads}"
+    )
     say(f"Input {tuple(x.shape)}: {origin}.")
     rows = []
     for role, place in (("W_query", 0), ("W_key", 1), ("W_value", 2)):
