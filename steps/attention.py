@@ -120,6 +120,7 @@ class CausalAttention(nn.Module):
         blocked = self.mask[:num_tokens, :num_tokens]  # (num_tokens, num_tokens)
         attn_scores = attn_scores.masked_fill(blocked, -torch.inf)
         attn_weights = torch.softmax(attn_scores, dim=-1)
+        del attn_scores  # as large as the weights, and of no more use
         attn_weights = self.dropout(attn_weights)
         context_vec = attn_weights @ values  # (b, num_tokens, d_out)
         return context_vec
@@ -224,7 +225,7 @@ class MultiHeadAttention(nn.Module):
         head_keys = keys_by_token.transpose(1, 2)
         head_values = values_by_token.transpose(1, 2)
 
-        # One name for the scores, so that each form is freed as the next is made.
+        # The scores are the largest tensors: each form is freed once the next is made.
         attn_scores = head_queries @ head_keys.transpose(
             2, 3
         )  # (b, num_heads, num_tokens, num_tokens)
@@ -232,11 +233,13 @@ class MultiHeadAttention(nn.Module):
         blocked = self.mask[:num_tokens, :num_tokens]  # (num_tokens, num_tokens)
         attn_scores = attn_scores.masked_fill(blocked, -torch.inf)
         attn_weights = torch.softmax(attn_scores, dim=-1)
+        del attn_scores
         attn_weights = self.dropout(attn_weights)
 
         head_contexts = (
             attn_weights @ head_values
         )  # (b, num_heads, num_tokens, head_dim)
+        del attn_weights
         joined_contexts = (
             head_contexts.transpose(1, 2).contiguous().view(b, num_tokens, d_out)
         )  # (b, num_tokens, d_out)
