@@ -1,10 +1,9 @@
 """Step 10: causal mask, the long way
 
-A token must not look ahead. The long way: compute all weights, set the future ones to 0, and
-divide each row by its sum again.
+A token must not look ahead. The long way: compute all weights, set the future ones to
+0, and divide each row by its sum again.
 """
 
-from steps.compare import close, true
 from steps.pytorch import torch
 
 
@@ -18,19 +17,6 @@ def step(x, W_query, W_key, T, D):
     row_sums = masked_simple.sum(dim=-1, keepdim=True)  # (T, 1)
     masked_simple_norm = masked_simple / row_sums  # (T, T)
     return attn_scores, mask_simple, row_sums, masked_simple_norm
-
-
-def checks(mask_simple, row_sums, masked_simple_norm, inputs, T):
-    yield (
-        f"before renormalising only the last row sums to 1 for sure: {inputs[-1]} sees everything",
-        close(row_sums[-1], torch.ones(1)),
-    )
-    sums = masked_simple_norm.sum(dim=-1)
-    yield "after it every row does", close(sums, torch.ones(T))
-    ahead = masked_simple_norm[mask_simple == 0]
-    yield f"all {ahead.numel()} weights ahead of a token are exactly 0", true(
-        (ahead == 0).all(), f"largest is {ahead.max().item() if ahead.numel() else 0}"
-    )
 
 
 if __name__ == "__main__":

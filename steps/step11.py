@@ -1,10 +1,9 @@
 """Step 11: causal mask, the short way
 
-Put minus infinity where the scores look ahead, before the softmax: its exponential is 0, and
-the rows come out normalised by themselves.
+Put minus infinity where the scores look ahead, before the softmax: its exponential is
+0, and the rows come out normalised by themselves.
 """
 
-from steps.compare import close, differ, equal, true
 from steps.pytorch import torch
 
 
@@ -16,37 +15,20 @@ def step(attn_scores, T, D):
 
 
 def wrong_dropped(attn_scores, mask, D):
-    """masked_fill returns a new tensor, and here nothing takes it: the scores stay as they
-    were (masked_fill_, with the underscore, would change them)"""
+    """masked_fill returns a new tensor, and here nothing takes it: the scores stay as
+    they were (masked_fill_, with the underscore, would change them)"""
     attn_scores.masked_fill(mask.bool(), -torch.inf)
     unmasked_weights = torch.softmax(attn_scores / D**0.5, dim=-1)  # (T, T)
     return unmasked_weights
 
 
 def wrong_diagonal(attn_scores, T, D):
-    """the mask from the diagonal on: a token may not even see itself, and the first row, with
-    nothing left to see, is nan"""
+    """the mask from the diagonal on: a token may not even see itself, and the first
+    row, with nothing left to see, is nan"""
     strict_mask = torch.triu(torch.ones(T, T), diagonal=0)  # (T, T)
     strict_scores = attn_scores.masked_fill(strict_mask.bool(), -torch.inf)  # (T, T)
     strict_weights = torch.softmax(strict_scores / D**0.5, dim=-1)  # (T, T)
     return strict_weights
-
-
-def notes(unmasked_weights, mask, inputs, T):
-    ahead = int((unmasked_weights[mask.bool()] > 0).sum())
-    yield (
-        f"With the result of masked_fill dropped, {ahead} of the {T * (T - 1) // 2} weights that "
-        "look ahead are above 0. Every shape is as it should be."
-    )
-
-
-def checks(masked_simple_norm, causal_weights, strict_weights, attn_scores, masked_scores, mask):
-    yield "the short way equals the long way of step 10", close(causal_weights, masked_simple_norm)
-    kept = mask == 0
-    yield "scores that look back are untouched", equal(masked_scores[kept], attn_scores[kept])
-    yield "the mask from the diagonal on makes row 0 nan", true(
-        strict_weights[0].isnan().all(), f"row 0 is {strict_weights[0].tolist()}"
-    )
 
 
 if __name__ == "__main__":

@@ -1,20 +1,19 @@
 """Step 13: CausalAttention
 
-One masked head with dropout as a class, for batches. The mask is a buffer: it moves and is
-saved with the module, and it is not trained. It is made for context_length tokens, and
-forward cuts it to the length of the input.
+One masked head with dropout as a class, for batches. The mask is a buffer: it moves and
+is saved with the module, and it is not trained. It is made for context_length tokens,
+and forward cuts it to the length of the input.
 """
 
 from steps.attention import CausalAttention
-from steps.compare import close, equal
 from steps.pytorch import seeded, torch
-from steps.walk.order import Table
-from steps.words import count
 
 
 def step(x_batch, d_in, D, context_length, seed):
     with seeded(seed):
-        causal_attention = CausalAttention(d_in, D, context_length, dropout=0.0)  # weight (D, d_in)
+        causal_attention = CausalAttention(
+            d_in, D, context_length, dropout=0.0
+        )  # weight (D, d_in)
     B = 2  # the sentence twice
     batch = torch.cat((x_batch, x_batch))  # (B, T, d_in)
     causal_contexts = causal_attention(batch)  # (B, T, D)
@@ -23,33 +22,18 @@ def step(x_batch, d_in, D, context_length, seed):
 
 def wrong_unsliced(x_batch, causal_attention):
     """the whole mask on a shorter input, without the slice"""
-    scores = causal_attention.W_query(x_batch) @ causal_attention.W_key(x_batch).mT  # (B, T, T)
+    scores = (
+        causal_attention.W_query(x_batch) @ causal_attention.W_key(x_batch).mT
+    )  # (B, T, T)
     unsliced = scores.masked_fill(causal_attention.mask.bool(), -torch.inf)
     return unsliced
 
 
 def wrong_too_long(x_batch, causal_attention):
-    """an input longer than context_length: there is no mask for it, and the class says so"""
+    """an input longer than context_length: there is no mask for it, and the class says
+    so"""
     three_times = torch.cat((x_batch, x_batch, x_batch), dim=1)  # (B, 3*T, d_in)
     causal_attention(three_times)
-
-
-def notes(causal_attention, T, context_length):
-    parts = [(n, "parameter", p) for n, p in causal_attention.named_parameters()]
-    parts += [(n, "buffer", b) for n, b in causal_attention.named_buffers()]
-    rows = tuple((name, kind, str(tuple(tensor.shape))) for name, kind, tensor in parts)
-    yield Table(("in state_dict", "kind", "shape"), rows)
-    yield f"The input has {count(T, 'token')}, the mask room for context_length = {context_length}."
-
-
-def checks(causal_attention, causal_contexts, x_batch, T):
-    yield "two equal sentences give two equal results", close(causal_contexts[0], causal_contexts[1])
-    for length in sorted({1, (T + 1) // 2, T}):
-        shorter = causal_attention(x_batch[:, :length])
-        yield (
-            f"{count(length, 'token')} alone, from the start: the same rows as in the whole sentence",
-            close(shorter[0], causal_contexts[0, :length]),
-        )
 
 
 if __name__ == "__main__":

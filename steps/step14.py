@@ -2,14 +2,13 @@
 
 Article: "Same input, different parameters"
 
-Every head reads all the input features of a token, through weights of its own. The heads'
-query matrices are packed into one linear layer, one head's rows after the other's; keys and
-values get layers of the same size. Nobody gives the heads jobs: only their weights differ.
+Every head reads all the input features of a token, through weights of its own. The
+heads' query matrices are packed into one linear layer, one head's rows after the
+other's; keys and values get layers of the same size. Nobody gives the heads jobs: only
+their weights differ.
 """
 
-from steps.compare import close, equal
-from steps.pytorch import nn, seeded, torch
-from steps.walk.order import Table
+from steps.pytorch import nn, seeded
 
 
 def step(d_in, H, D, seed):
@@ -21,8 +20,8 @@ def step(d_in, H, D, seed):
 
 
 def wrong_reseeded(x_batch, d_in, H, D, seed):
-    """the seed set again before each layer: queries and keys get the same weights, and the
-    scores come out symmetric"""
+    """the seed set again before each layer: queries and keys get the same weights, and
+    the scores come out symmetric"""
     with seeded(seed):
         same_query = nn.Linear(d_in, H * D, bias=False)  # weight (H*D, d_in)
     with seeded(seed):
@@ -32,30 +31,9 @@ def wrong_reseeded(x_batch, d_in, H, D, seed):
 
 
 def wrong_transpose(x_batch, mha_W_query):
-    """the weight used as it is stored, without the transpose: an error when d_in and d_out
-    differ, and no error when they are the same"""
+    """the weight used as it is stored, without the transpose: an error when d_in and
+    d_out differ, and no error when they are the same"""
     x_batch @ mha_W_query.weight
-
-
-def notes(H, D):
-    rows = []
-    for head in range(H):
-        first, last = head * D, (head + 1) * D - 1
-        span = str(first) if first == last else f"{first}-{last}"
-        rows.append((f"head {head + 1} (index {head})", span, span))
-    yield Table(("head", "rows of each weight", "columns of each output"), tuple(rows))
-
-
-def checks(x_batch, mha_W_query, mha_W_key, same_query, same_key, symmetric_scores, B, T, H, D):
-    product = x_batch @ mha_W_query.weight.T
-    yield "calling a layer computes x_batch @ layer.weight.T", close(mha_W_query(x_batch), product)
-    loop = product.new_tensor(
-        [[[sum(a * b for a, b in zip(token, row, strict=True)) for row in mha_W_query.weight.tolist()]
-          for token in sentence[:8]] for sentence in x_batch.tolist()]
-    )
-    yield "and that is a loop over features", close(product[:, :8], loop, atol=1e-4)
-    yield "one seed a layer makes the weights equal", equal(same_query.weight, same_key.weight)
-    yield "and the scores symmetric", close(symmetric_scores, symmetric_scores.mT, atol=1e-4)
 
 
 if __name__ == "__main__":

@@ -4,24 +4,18 @@ A second table has a row for every position. Added to the token embeddings it ma
 x_batch, the input of every later step: what the token is, and where it stands.
 """
 
-from steps.compare import equal
 from steps.pytorch import nn, seeded, torch
 
 
 def step(token_embedding_layer, token_embeddings, T, d_in, seed):
     context_length = 2 * T  # room for a longer sentence than this one
     with seeded(seed, after=[token_embedding_layer]):
-        position_embedding_layer = nn.Embedding(context_length, d_in)  # weight (context_length, d_in)
+        position_embedding_layer = nn.Embedding(
+            context_length, d_in
+        )  # weight (context_length, d_in)
     position_embeddings = position_embedding_layer(torch.arange(T))  # (T, d_in)
     x_batch = token_embeddings + position_embeddings  # (B, T, d_in)
     return context_length, position_embedding_layer, position_embeddings, x_batch
-
-
-def checks(token_embeddings, position_embeddings, x_batch, inputs, follow):
-    yield (
-        f"x_batch holds, for {inputs[follow]}, its token's row plus row {follow} of the positions",
-        equal(x_batch[0, follow], token_embeddings[0, follow] + position_embeddings[follow]),
-    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """Step 6: dot-product scores
 
-How alike are two tokens? A dot product gives one number for a pair: first the followed token
-against every token, then every token against every token. Nothing is trainable yet.
+How alike are two tokens? A dot product gives one number for a pair: first the followed
+token against every token, then every token against every token. Nothing is trainable
+yet.
 """
-
-from steps.compare import close, equal
 
 
 def step(x_batch, follow):
@@ -13,30 +12,6 @@ def step(x_batch, follow):
     one_similarity = x @ one_input  # (T)
     similarity = x @ x.T  # (T, T)
     return x, one_similarity, similarity
-
-
-def notes(x, similarity, inputs, follow):
-    one, first = x[follow].tolist(), x[0].tolist()
-    terms = [f"({a:.4f} x {b:.4f})" for a, b in zip(one, first, strict=True)][:8]
-    more = " + ..." if len(one) > 8 else ""
-    yield (
-        f"{inputs[follow]} . {inputs[0]} = {' + '.join(terms)}{more}"
-        f" = {similarity[follow, 0].item():.4f}"
-    )
-
-
-def checks(x, one_similarity, similarity, inputs, follow):
-    loop = x.new_tensor([sum(a * b for a, b in zip(row, x[follow].tolist(), strict=True))
-                         for row in x.tolist()])
-    yield (
-        f"the scores of {inputs[follow]} equal a loop that multiplies and adds",
-        close(one_similarity, loop, atol=1e-4 * max(1.0, loop.abs().max().item())),
-    )
-    yield (
-        f"they are row {follow} of the scores of all pairs",
-        close(similarity[follow], one_similarity, atol=1e-4),
-    )
-    yield "a . b = b . a: the scores are symmetric", close(similarity, similarity.T, atol=1e-4)
 
 
 if __name__ == "__main__":

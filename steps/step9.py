@@ -1,11 +1,10 @@
 """Step 9: SelfAttention
 
-The same computation for all tokens at once, as a class: version 1 keeps its weights as plain
-parameters, version 2 in linear layers, which store them transposed.
+The same computation for all tokens at once, as a class: version 1 keeps its weights as
+plain parameters, version 2 in linear layers, which store them transposed.
 """
 
 from steps.attention import SelfAttention_v1, SelfAttention_v2
-from steps.compare import close, equal
 from steps.pytorch import loaded, seeded
 
 
@@ -21,8 +20,8 @@ def step(x, d_in, D, seed):
 
 
 def wrong_same_seed(x, d_in, D, seed):
-    """the same seed for both versions: they draw their weights differently, and in another
-    layout, so one seed does not give one result"""
+    """the same seed for both versions: they draw their weights differently, and in
+    another layout, so one seed does not give one result"""
     with seeded(seed):
         seeded_v1 = SelfAttention_v1(d_in, D)
     with seeded(seed):
@@ -30,18 +29,6 @@ def wrong_same_seed(x, d_in, D, seed):
     seeded_contexts_v1 = seeded_v1(x)  # (T, D)
     seeded_contexts_v2 = seeded_v2(x)  # (T, D)
     return seeded_contexts_v1, seeded_contexts_v2
-
-
-def checks(
-    sa_v1, W_query, contexts_v1, contexts_v2, one_context, seeded_contexts_v1,
-    seeded_contexts_v2, inputs, follow,
-):
-    yield "version 1 draws the weights of step 8", equal(sa_v1.W_query, W_query)
-    yield (
-        f"its row for {inputs[follow]} is the context vector of step 8",
-        close(contexts_v1[follow], one_context, atol=1e-4),
-    )
-    yield "with the same weights both versions agree", close(contexts_v1, contexts_v2, atol=1e-4)
 
 
 if __name__ == "__main__":

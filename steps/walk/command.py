@@ -97,6 +97,8 @@ def settings(flags: argparse.Namespace) -> tuple[dict[str, Any], str]:
     follow, remark = followed(flags.follow, labels, flags.text, ids[-1])
     values = {
         "text": flags.text,
+        "B": 1,
+        "T": length,
         "d_in": flags.d_in,
         "H": flags.heads,
         "D": flags.head_dim,
@@ -171,13 +173,17 @@ def note_other_torch() -> None:
 
 def show(numbers: list[int], values: dict[str, Any], whole_run: bool, remark: str) -> int:
     """Print the blocks of these steps; 1 when a check failed."""
+    if whole_run:
+        from steps import pytorch  # noqa: F401  where it is missing, nothing is printed
     from steps.walk.order import Walk
-    from steps.walk.text import LEGEND, Text, closing
+    from steps.walk.text import LEGEND, WIDTH, Text, closing, squeeze
 
     if remark:
         print(remark + ("\n" if whole_run else ""), file=sys.stdout if whole_run else sys.stderr)
     if whole_run:
-        print(f'Multi-head attention, one shape at a time: "{values["text"]}"\n\n{LEGEND}\n')
+        title = "Multi-head attention, one shape at a time: "
+        quoted = tokens.shown(values["text"].encode())
+        print(title + squeeze(quoted, WIDTH - len(title)) + f"\n\n{LEGEND}\n")
     text = Text(colour_wanted())
     made = held = 0
     for count, block in enumerate(Walk(values).blocks(numbers)):
@@ -190,14 +196,27 @@ def show(numbers: list[int], values: dict[str, Any], whole_run: bool, remark: st
     return 0 if made == held else 1
 
 
-def step(file: str, argv: Sequence[str] | None = None) -> NoReturn:
-    """`python -m steps.stepN`: that step's block, as in the full run."""
+def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoReturn:
+    """`python -m steps.stepN`: that step's block, as in the full run.
+
+    more: a module with flags of this step alone. `add_flags(parser)` adds them, and
+    `run(flags, values)` does what they ask and gives the exit code, or None for the block.
+    """
     number = int(os.path.basename(file)[len("step") : -len(".py")])
 
     def run() -> int:
-        flags = parser(f"steps.step{number}", f"Step {number} of the walk.").parse_args(argv)
+        made = parser(f"steps.step{number}", f"Step {number} of the walk.")
+        made.add_argument("--predict", action="store_true", help="guess the shapes first")
+        if more is not None:
+            more.add_flags(made)
+        flags = made.parse_args(argv)
         values, remark = settings(flags)
-        return show([number], values, False, remark)
+        if flags.predict:
+            from steps.walk.predict import predict
+
+            return predict(values, [number], sys.stdin, sys.stdout)
+        code = more.run(flags, values) if more is not None else None
+        return show([number], values, False, remark) if code is None else code
 
     quietly(run)
 
@@ -207,8 +226,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
     def run() -> int:
         made = parser("gptversion.py", "Multi-head attention, one shape at a time.")
-        made.add_argument("--list", action="store_true", help="name the steps and stop")
-        made.add_argument("--json", action="store_true", help="the whole walk as JSON")
+        form = made.add_mutually_exclusive_group()
+        form.add_argument("--list", action="store_true", help="name the steps and stop")
+        form.add_argument("--json", action="store_true", help="the whole walk as JSON")
+        form.add_argument("--predict", action="store_true", help="guess the shapes first")
+        form.add_argument("--page", metavar="FILE", help="the whole walk as a page, for a browser")
+        made.add_argument("--force", action="store_true", help="let --page overwrite any file")
         flags = made.parse_args(argv)
         from steps.walk.order import titles
 
@@ -223,6 +246,16 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             from steps.walk.document import write
 
             return write(values, sys.stdout)
+        if flags.predict:
+            from steps.walk.predict import predict
+
+            return predict(values, numbers, sys.stdin, sys.stdout)
+        if flags.page is not None:
+            from steps.walk.page import write_page
+
+            write_page(values, flags.page, flags.force)
+            note_other_torch()
+            return 0
         return show(numbers, values, True, remark)
 
     quietly(run)

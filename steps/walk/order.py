@@ -1,11 +1,14 @@
 """The steps in order: what each is called, what it needs, and how it is run.
 
-A step file `stepN.py` holds
+A step is two files. `steps/stepN.py` is what the article does:
 
-    a docstring     "Step N: title", the article's headings, what the reader is shown
+    a docstring     "Step N: title", the article's headings, what the reader is told first
     step(...)       pure: named tensors in, named tensors out
     wrong_...(...)  a wrong turn, run for real; its docstring says what is wrong
-    notes(...)      yields sentences and tables, computed from the tensors
+
+and `steps/claims/stepN.py` is what is said of it:
+
+    notes(...)      yields sentences, tables and drawings, computed from the tensors
     checks(...)     yields (claim, outcome), outcomes from `steps.compare`
 
 Each function's signature is its list of needs: settings, sizes, and whatever earlier
@@ -19,7 +22,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -46,8 +48,27 @@ class Title:
         return f"steps.step{self.number}"
 
     @property
-    def file(self) -> str:
-        return str(STEPS / f"step{self.number}.py")
+    def source(self) -> Source:
+        return Source.of(str(STEPS / f"step{self.number}.py"))
+
+    @property
+    def claims(self) -> str:
+        return f"steps.claims.step{self.number}"
+
+    def takes(self) -> set[str]:
+        """All that the step's functions and its claims need."""
+        claims = STEPS / "claims" / f"step{self.number}.py"
+        sources = [self.source, *([Source.of(str(claims))] if claims.exists() else [])]
+        return {
+            need
+            for source in sources
+            for function in source.functions()
+            for need in source.takes(function)
+        }
+
+    def makes(self) -> set[str]:
+        """All that the step returns to later ones."""
+        return set(self.source.returns("step"))
 
 
 @dataclass(frozen=True)
@@ -138,57 +159,41 @@ class Walk:
         self._keep_calls = keep_calls
         self.known: dict[str, Any] = dict(settings)
         self.titles = titles()
-        self._sources: dict[int, Source] = {}
 
     def blocks(self, numbers: list[int]) -> Iterator[Block]:
         """The blocks of these steps; what they need from earlier ones is replayed."""
-        wanted = set(numbers)
-        run = sorted(self._with_needs(wanted))
-        for number in run:
-            block = self._run(self._title(number), show=number in wanted)
-            if number in wanted:
+        run = self._with_needs(set(numbers))
+        for at, title in enumerate(run):
+            block = self._run(title, show=title.number in numbers)
+            if title.number in numbers:
                 yield block
-            self._forget([later for later in run if later > number])
+            self._forget(run[at + 1 :])
 
-    def _title(self, number: int) -> Title:
-        return next(title for title in self.titles if title.number == number)
-
-    def _source(self, number: int) -> Source:
-        if number not in self._sources:
-            self._sources[number] = Source.of(self._title(number).file)
-        return self._sources[number]
-
-    def _with_needs(self, wanted: set[int]) -> set[int]:
-        """The wanted steps and the earlier ones that make what they take."""
-        if len(wanted) == len(self.titles):
-            return set(wanted)
-        run: set[int] = set()
+    def _with_needs(self, wanted: set[int]) -> list[Title]:
+        """The wanted steps and the earlier ones that make what they take, in order."""
+        run: list[Title] = []
         missing: set[str] = set()
         for title in reversed(self.titles):
-            source = self._source(title.number)
-            makes = {name for f in source.functions() for name in source.returns(f)}
             if title.number in wanted:
-                run.add(title.number)
-                missing |= {need for f in source.functions() for need in source.takes(f)}
-            elif makes & missing:
-                run.add(title.number)
-                missing |= set(source.takes("step"))
+                missing |= title.takes()
+            elif title.makes() & missing:
+                missing |= set(title.source.takes("step"))
+            else:
+                continue
+            run.insert(0, title)
         return run
 
-    @cached_property
-    def _axes(self) -> dict[str, tuple[str, ...]]:
-        """The axes of everything known, as the comments of the steps that made it say."""
+    def _axes(self, title: Title) -> dict[str, tuple[str, ...]]:
+        """The axes of what the steps up to this one make, as their comments say."""
         found: dict[str, tuple[str, ...]] = {}
-        for title in self.titles:
-            found.update(self._source(title.number).axes())
+        for earlier in self.titles:
+            if earlier.number <= title.number:
+                found.update(earlier.source.axes)
         return found
 
-    def _forget(self, later: list[int]) -> None:
+    def _forget(self, later: list[Title]) -> None:
         """Drop tensors that no later step takes, so that long texts fit in memory."""
-        used = {*SETTINGS, "inputs"}
-        for number in later:
-            source = self._source(number)
-            used |= {need for f in source.functions() for need in source.takes(f)}
+        used = {*SETTINGS, "inputs"}.union(*(title.takes() for title in later))
         for name in [name for name in self.known if name not in used]:
             del self.known[name]
 
@@ -196,7 +201,7 @@ class Walk:
         module = importlib.import_module(title.module)
         doc = module.__doc__ or ""
         block = Block(title, says_of(doc))
-        outputs, block.entries, _ = self._call(module, module.step, show, raises=())
+        outputs, block.entries, _ = self._call(title, module.step, show, raises=())
         self.known.update(outputs)
         block.tokens = list(self.known.get("inputs", []))
         block.follow, block.head_dim = self.known["follow"], self.known["D"]
@@ -209,53 +214,55 @@ class Walk:
             if name.startswith("wrong_"):
                 turn = WrongTurn(name, " ".join((function.__doc__ or "").split()))
                 outputs, turn.entries, failed = self._call(
-                    module, function, True, (RuntimeError, ValueError)
+                    title, function, True, (RuntimeError, ValueError)
                 )
                 if failed:
                     turn.error, turn.statement = failed
                 local.update(outputs)
                 block.wrong_turns.append(turn)
-        if hasattr(module, "notes"):
-            block.notes = list(module.notes(*(local[n] for n in needs(module.notes))))
-        if hasattr(module, "checks"):
-            for claim, outcome in module.checks(*(local[n] for n in needs(module.checks))):
-                detail = "" if outcome.holds else outcome.detail
-                block.checks.append(Check(claim, outcome.holds, detail))
+        claims = module  # FIXME
+        if (STEPS / "claims" / f"step{title.number}.py").exists():
+            claims = importlib.import_module(title.claims)
+        if hasattr(claims, "notes"):
+            block.notes = list(claims.notes(*(local[n] for n in needs(claims.notes))))
+        checks = getattr(claims, "checks", lambda: ())
+        for claim, outcome in checks(*(local[n] for n in needs(checks))):
+            detail = "" if outcome.holds else outcome.detail
+            block.checks.append(Check(claim, outcome.holds, detail))
         return block
 
     def _call(
-        self, module: ModuleType, function: Callable, record: bool, raises: Any
+        self, title: Title, function: Callable, record: bool, raises: Any
     ) -> tuple[dict[str, Any], list["Entry"], tuple[str, str] | None]:
         """Run one function of a step: its outputs by name, its record, its error."""
+        source = title.source
         arguments = {name: self.known[name] for name in needs(function)}
-        names = self._source_of(module).returns(function.__name__)
+        names = source.returns(function.__name__)
         recorder: Any = nullcontext()
         if record and uses_torch():
             from steps.walk.recorder import Recorder
 
             sizes = {k: v for k, v in self.known.items() if type(v) is int}
-            files = [str(module.__file__), *getattr(module, "ALSO_RECORD", ())]
-            recorder = Recorder(files, arguments, self._axes, sizes, self._keep_calls)
+            also = getattr(sys.modules[title.module], "ALSO_RECORD", ())
+            axes = self._axes(title)
+            files = [source.file, *also]
+            recorder = Recorder(files, arguments, axes, sizes, self._keep_calls)
         failed = None
         result: Any = ()
         with no_grad(), recorder:
             try:
                 result = function(**arguments)
             except raises as error:
-                line = self._line_of(error, str(module.__file__))
-                place = self._source_of(module).at_line(line)
-                failed = (f"{type(error).__name__}: {error}", place)
+                statement = source.at_line(self._line_of(error, source.file))
+                failed = (f"{type(error).__name__}: {error}", statement)
         outputs = {}
         if not failed and names:
-            outputs = dict(zip(names, result if len(names) > 1 else [result], strict=True))
-        entries = []
-        if recorder and hasattr(recorder, "entries"):
-            recorder.name_outputs(str(module.__file__), function.__name__, outputs)
-            entries = recorder.entries
-        return outputs, entries, failed
-
-    def _source_of(self, module: ModuleType) -> Source:
-        return self._source(int(module.__name__.rpartition("step")[2]))
+            result = result if len(names) > 1 else [result]
+            outputs = dict(zip(names, result, strict=True))
+        if isinstance(recorder, nullcontext):
+            return outputs, [], failed
+        recorder.name_outputs(source.file, function.__name__, outputs)
+        return outputs, recorder.entries, failed
 
     @staticmethod
     def _line_of(error: BaseException, file: str) -> int:

@@ -38,10 +38,11 @@ class Source:
             node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
         self._texts: dict[tuple[int, ...], str] = {}
+        self._returned: dict[str, list[str]] = {}
 
     @classmethod
     def of(cls, file: str) -> "Source":
-        """The source of a file as it is now; the same text is read only once."""
+        """The source of a file as it is now; the same text is parsed only once."""
         linecache.checkcache(file)
         lines = linecache.getlines(file)
         key = (file, "".join(lines))
@@ -135,6 +136,7 @@ class Source:
                 return Place(self.file, *at)  # type: ignore[arg-type]
         return None
 
+    @cached_property
     def axes(self) -> dict[str, tuple[str, ...]]:
         """The axes that comments give to what `step` and the other functions return."""
         found = {}
@@ -148,12 +150,15 @@ class Source:
 
     def returns(self, function: str) -> list[str]:
         """The names in the `return` statement of a function of this file."""
-        for node in ast.walk(self._functions[function]):
-            if isinstance(node, ast.Return) and node.value is not None:
-                value = node.value
-                parts = value.elts if isinstance(value, ast.Tuple) else [value]
-                return [ast.unparse(part) for part in parts]
-        return []
+        if function not in self._returned:
+            self._returned[function] = []
+            for node in ast.walk(self._functions[function]):
+                if isinstance(node, ast.Return) and node.value is not None:
+                    value = node.value
+                    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+                    self._returned[function] = [ast.unparse(part) for part in parts]
+                    break
+        return self._returned[function]
 
     def functions(self) -> list[str]:
         """The functions at the top of this file."""

@@ -30,7 +30,7 @@ turns. Offsets and strides are counted in elements of the storage."""
 
 
 # What `MultiHeadAttention` calls the axes that the steps name by letters.
-CLASS_AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D", "d_out": "H*D"}
+CLASS_AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D"}
 
 
 class Text:
@@ -229,8 +229,14 @@ class Text:
     @staticmethod
     def _roles(entry: "Entry", block: Block) -> list[str]:
         """The entry's axes by the walk's letters, also where a class names them itself."""
-        split = block.numbers and any("num_heads" in e.axes for e in block.entries)
-        return [CLASS_AXES.get(axis, axis) if split else axis for axis in entry.axes]
+        split = [e for e in block.entries if "num_heads" in e.axes and block.numbers]
+        if not split:
+            return list(entry.axes)
+        letters = dict(CLASS_AXES)
+        # d_out is heads side by side where its numbers are also indexed by head
+        if any(address(entry) == address(other) for other in split):
+            letters["d_out"] = "H*D"
+        return [letters.get(axis, axis) for axis in entry.axes]
 
     def _wrong_turn(self, turn: WrongTurn, block: Block) -> list[str]:
         lines = ["", *wrap(f"Wrong turn: {turn.says}")]
@@ -257,7 +263,8 @@ class Text:
         wide = max(len(line[0]) for line in lines)
         far = max(len(line[1]) for line in lines)
         token = clip(block.tokens[block.follow], 24)
-        title = f"Following {token} (index {block.follow} of the T axis)"
+        axis = "T" if any("T" in e.axes for e in block.entries) else "num_tokens"
+        title = f"Following {token} (index {block.follow} of the {axis} axis)"
         rows = [f"  {a.ljust(wide)}  {b.ljust(far)}  {c}" for a, b, c in lines]
         return ["", self._paint(title, "bold"), *(row[:WIDTH] for row in rows)]
 
@@ -285,6 +292,11 @@ def followed(entry: "Entry", position: int, at: int) -> list[list[str]]:
         every = "" if step == 1 or vector.numel() == 1 else f", every {step}th" if step > 3 else f", step {step}"
         rows.append([f"{entry.name}{list(index)}", f"offset {offset}{every}", "  ".join(values) + more])
     return rows
+
+
+def address(entry: "Entry") -> int:
+    """Which storage holds the entry's numbers."""
+    return entry.tensor.untyped_storage().data_ptr()
 
 
 def block_heads(axis: str, width: int, block: Block) -> list[int]:
@@ -321,6 +333,8 @@ def number(value: Any) -> str:
 
 def columns(text: str) -> int:
     """How many columns a terminal gives the text."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
@@ -355,7 +369,9 @@ def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
     """The text in lines of at most WIDTH columns; a shape such as (1, 4, 6) stays whole."""
     text = re.sub(r"(?<=\d), (?=\d)", ",\0", text)
     # textwrap counts characters: this one makes up for the second column of a wide one
-    filled = "".join("\1" * (columns(c) - 1) + c for c in text)
+    filled = text
+    if not text.isascii():
+        filled = "".join("\1" * (columns(c) - 1) + c for c in text)
     lines = textwrap.wrap(
         filled,
         WIDTH if filled == text else WIDTH - 1,

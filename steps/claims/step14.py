@@ -1,0 +1,44 @@
+"""What is said of step 14, and checked."""
+
+from steps.compare import close, equal
+from steps.walk.order import Table
+
+
+def notes(H, D):
+    rows = []
+    for head in range(H):
+        first, last = head * D, (head + 1) * D - 1
+        span = str(first) if first == last else f"{first}-{last}"
+        rows.append((f"head {head + 1} (index {head})", span, span))
+    yield Table(("head", "rows of each weight", "columns of each output"), tuple(rows))
+
+
+def checks(
+    x_batch, mha_W_query, mha_W_key, same_query, same_key, symmetric_scores, B, T, H, D
+):
+    product = x_batch @ mha_W_query.weight.T
+    yield (
+        "calling a layer computes x_batch @ layer.weight.T",
+        close(mha_W_query(x_batch), product),
+    )
+    loop = product.new_tensor(
+        [
+            [
+                [
+                    sum(a * b for a, b in zip(token, row, strict=True))
+                    for row in mha_W_query.weight.tolist()
+                ]
+                for token in sentence[:8]
+            ]
+            for sentence in x_batch.tolist()
+        ]
+    )
+    yield "and that is a loop over features", close(product[:, :8], loop, atol=1e-4)
+    yield (
+        "one seed a layer makes the weights equal",
+        equal(same_query.weight, same_key.weight),
+    )
+    yield (
+        "and the scores symmetric",
+        close(symmetric_scores, symmetric_scores.mT, atol=1e-4),
+    )

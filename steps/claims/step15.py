@@ -1,0 +1,77 @@
+"""What is said of step 15, and checked."""
+
+from steps.compare import equal, true
+from steps.pytorch import torch
+from steps.walk.order import Table
+from steps.words import count
+
+
+def notes(packed_queries, inputs, B, T, H, D):
+    same = "is" if H == 1 or T == 1 else "is not"
+    yield (
+        f"{packed_queries.numel()} elements throughout: {B} x {T} x {H * D} = {B} x "
+        f"{T} x {H} x {D}. No query is recalculated and no weight changes. With "
+        f"{count(H, 'head')} and {count(T, 'token')}, view({B}, {H}, {T}, {D}) {same} "
+        "the same as view and transpose; the rows hold, counted in elements of the "
+        "projection:"
+    )
+    numbers = torch.arange(B * T * H * D)  # the same operations on index numbers
+    right = numbers.view(B, T, H, D).transpose(1, 2)[0]
+    wrong = numbers.view(B, H, T, D)[0]
+
+    def owner(row):
+        first, last = int(row[0]), int(row[-1])
+        span = str(first) if first == last else f"{first}-{last}"
+        token, head = divmod(first // D, H)
+        return f"{inputs[token]}, head {head + 1}: elements {span}"
+
+    rows = tuple(
+        (f"[0, {h}, {t}]", owner(right[h, t]), owner(wrong[h, t]))
+        for h in range(H)
+        for t in range(T)
+    )
+    yield Table(("place", "view and transpose", "view at once"), rows)
+
+
+def checks(
+    packed_queries,
+    queries_by_token,
+    head_queries,
+    wrong_queries,
+    inputs,
+    follow,
+    T,
+    H,
+    D,
+):
+    yield (
+        "view and transpose share the storage of the projection",
+        equal(
+            [head_queries.data_ptr(), queries_by_token.data_ptr()],
+            [packed_queries.data_ptr()] * 2,
+        ),
+    )
+    yield (
+        f"queries_by_token[0, {follow}, 0] is head_queries[0, 0, {follow}]: "
+        f"{inputs[follow]}, head 1",
+        equal(queries_by_token[0, follow, 0], head_queries[0, 0, follow]),
+    )
+    groups = [packed_queries[:, :, head * D : (head + 1) * D] for head in range(H)]
+    yield (
+        "head h of head_queries is columns h*D to (h+1)*D of packed_queries",
+        equal(head_queries, torch.stack(groups, dim=1)),
+    )
+    yield (
+        "view at once gives the same shape",
+        equal(tuple(wrong_queries.shape), tuple(head_queries.shape)),
+    )
+    if H > 1 and T > 1:
+        yield (
+            "and other rows",
+            true(not torch.equal(wrong_queries, head_queries), "every row is the same"),
+        )
+    else:
+        yield (
+            "and, with one head or one token, the same rows",
+            equal(wrong_queries, head_queries),
+        )

@@ -1,0 +1,69 @@
+"""What is said of step 16, and checked."""
+
+from steps.compare import close
+from steps.pytorch import torch
+
+
+def notes(head_queries, head_keys, scaled, wrong_scaled, multiplied, H, D):
+    q, k = tuple(head_queries.shape), tuple(head_keys.transpose(-2, -1).shape)
+    yield f"Shapes: {q} @ {k} -> {tuple(scaled.shape)}."
+    if H > 1:
+        yield (
+            f"Dividing by the root of {H * D}, the width of all heads, makes every "
+            f"score {H**0.5:.4g} times too small."
+        )
+    else:
+        yield "With one head the width of all heads is the width of one; with more it is not."
+    if D > 1:
+        yield f"Dividing by {D}**-0.5 makes every score {D} times too large."
+
+
+def checks(
+    head_queries,
+    head_keys,
+    head_raw_scores,
+    scaled,
+    wrong_scaled,
+    multiplied,
+    inputs,
+    follow,
+    H,
+    D,
+):
+    sentence = range(min(head_raw_scores.shape[0], 2))
+    some = range(min(head_raw_scores.shape[2], 8))
+    loop = torch.tensor(
+        [
+            [
+                [
+                    [
+                        sum(
+                            a * b
+                            for a, b in zip(
+                                head_queries[s, h, i].tolist(),
+                                head_keys[s, h, j].tolist(),
+                                strict=True,
+                            )
+                        )
+                        for j in some
+                    ]
+                    for i in some
+                ]
+                for h in range(min(H, 2))
+            ]
+            for s in sentence
+        ]
+    )
+    yield (
+        "each score is one query times one key of the same head, in a plain loop",
+        close(head_raw_scores[:2, :2, : len(some), : len(some)], loop, atol=1e-4),
+    )
+    yield (
+        f"scaled is divided by the square root of {D}, the key width of one head",
+        close(scaled * D**0.5, head_raw_scores, atol=1e-4),
+    )
+    yield (
+        f"the full width is off by a factor of {H**0.5:.4g}",
+        close(wrong_scaled * H**0.5, scaled, atol=1e-4),
+    )
+    yield f"D**-0.5 is off by a factor of {D}", close(multiplied / D, scaled, atol=1e-4)

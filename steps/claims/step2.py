@@ -1,0 +1,27 @@
+"""What is said of step 2, and checked."""
+
+from steps.compare import equal
+from steps.walk.order import Table
+
+
+def notes(input_ids, target_ids, inputs, targets, follow):
+    rows = zip(
+        map(str, range(len(inputs))),
+        inputs,
+        map(str, input_ids),
+        targets,
+        map(str, target_ids),
+    )
+    yield Table(("index", "input", "id", "target", "id"), tuple(rows))
+    yield f"{inputs[follow]} is at index {follow}; its target is {targets[follow]}."
+
+
+def checks(token_ids, input_ids, target_ids):
+    yield (
+        "target i is input i + 1: the targets are shifted left by one",
+        equal(target_ids[:-1], input_ids[1:]),
+    )
+    yield (
+        "only the first token is never a target, only the last is never an input",
+        equal([*input_ids, target_ids[-1]], [token_ids[0], *target_ids]),
+    )

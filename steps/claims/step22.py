@@ -1,0 +1,219 @@
+"""What is said of step 22, and checked."""
+
+from steps.attention import MultiHeadAttention, MultiHeadAttentionWrapper
+from steps.compare import close, differ, equal
+from steps.pytorch import seeded, torch
+from steps.walk.order import Drawing, Table
+
+ROLES = ("W_query", "W_key", "W_value")
+
+
+def notes(classes, x_batch, T, d_in, H, D):
+    wrapper, integrated = classes
+    yield query_side(wrapper, integrated, x_batch)
+    yield "Keys and values are projected and split in the same two ways."
+    yield draws(wrapper, d_in, H, D)
+    if H > 1:
+        second = span("numbers" if d_in * D > 1 else "number", d_in * D, d_in * D)
+        yield (
+            "One seed draws the same numbers for both, and cannot make them equal: the "
+            "wrapper finishes one head before the next, the class one role before the "
+            f"next. So {second} of the stream become keys of head 1 in the wrapper and "
+            "queries of head 2 in the class. Stacking the heads' weights by rows puts "
+            "each where it belongs."
+        )
+    else:
+        yield (
+            "With one head both draw in the same order, so here one seed makes them "
+            "equal; with more, the wrapper finishes one head before the next, the "
+            "class "
+            "one role before the next."
+        )
+    yield counts(d_in, H, D, T)
+    apart = [p for p in wrapper.parameters() if p.dim() == 2]
+    once = [getattr(integrated, role).weight for role in ROLES]
+    yield (
+        "Matrices and parameters are counted on the modules, multiplications (products "
+        "of "
+        "two tensors, all heads of one at once) as forward runs. For queries, keys and "
+        f"values the wrapper has {len(apart)} matrices and the class {len(once)}, and "
+        "they "
+        f"hold {total(apart)} and {total(once)} numbers. out_proj is in the class "
+        "only; "
+        "the outputs above are compared without it."
+    )
+    with torch.device("meta"):
+        wide = MultiHeadAttentionWrapper(d_in, H * D, T, 0.0, H)
+        width = wide(torch.empty(1, T, d_in)).shape[-1]
+    yield (
+        f"d_out is the width of one head in the wrapper ({D} here) and of all heads "
+        f"together in the class ({H * D}). "
+        + (
+            f"A wrapper given the class's d_out = {H * D} returns {width} features."
+            if H > 1
+            else "With one head that is the same."
+        )
+    )
+
+
+def query_side(wrapper, integrated, x_batch):
+    """From x to the queries of each head, in both."""
+    H, D = integrated.num_heads, integrated.head_dim
+    shown = range(H) if H <= 4 else (0, 1, None, H - 1)
+    queries = integrated.W_query(x_batch)
+    by_token = queries.view(*queries.shape[:-1], H, D)
+    by_head = by_token.transpose(1, 2)
+    left = ["MultiHeadAttentionWrapper", f"x {shape(x_batch)}"]
+    right = ["MultiHeadAttention", f"x {shape(x_batch)}"]
+    right += ["| W_query " + shape(integrated.W_query.weight)]
+    right += [f"queries {shape(queries)}", "| view"]
+    right += [f"queries_by_token {shape(by_token)}", "| transpose(1, 2)"]
+    right += [f"head_queries {shape(by_head)}"]
+    for head in shown:
+        if head is None:
+            left += ["|  ..."]
+            right += ["|  ..."]
+            continue
+        layer = wrapper.heads[head].W_query
+        left += ["|", f"+- heads[{head}].W_query {shape(layer.weight)}"]
+        left += [f"|  queries of head {head + 1}: {shape(layer(x_batch))}"]
+        right += [f"+- of head {head + 1}: {shape(by_head[:, head])}"]
+    height = max(len(left), len(right))
+    wide = max(len(line) for line in left) + 4
+    left += [""] * (height - len(left))
+    right += [""] * (height - len(right))
+    both = [f"{a:<{wide}}{b}".rstrip() for a, b in zip(left, right, strict=True)]
+    return Drawing(tuple(both))
+
+
+def total(weights):
+    return f"{sum(weight.numel() for weight in weights):,}"
+
+
+def span(what, first, size):
+    return f"{what} {first}" + (f" to {first + size - 1}" if size > 1 else "")
+
+
+def shape(tensor):
+    return str(tuple(tensor.shape))
+
+
+def draws(wrapper, d_in, H, D):
+    """Where the numbers go that one seed draws, one after the other."""
+    names = [name for name, _ in wrapper.named_parameters()]
+    size = d_in * D
+    rows = []
+    for turn, name in enumerate(names):
+        role, head = ROLES[turn // H], turn % H
+        rows_of_head = span("rows" if D > 1 else "row", head * D, D)
+        rows.append(
+            (
+                span("", turn * size, size).strip(),
+                name.removesuffix(".weight"),
+                f"{role}, {rows_of_head} (head {head + 1})",
+            )
+        )
+    return Table(("numbers drawn", "in the wrapper", "in the class"), tuple(rows))
+
+
+def counts(d_in, H, D, T):
+    """Both classes, at this size and at GPT-2's, counted on modules without numbers."""
+    columns = []
+    for width, heads, head_dim in ((d_in, H, D), (768, 12, 64)):
+        sizes = (width, head_dim, T, 0.0, heads)
+        columns.append(counted(MultiHeadAttentionWrapper, sizes))
+        sizes = (width, heads * head_dim, T, 0.0, heads)
+        columns.append(counted(MultiHeadAttention, sizes))
+    what = (
+        "",
+        "num_heads x head_dim",
+        "d_out given",
+        "width of the output",
+        "matrices for q, k, v",
+        "  each",
+        "matrices in out_proj",
+        "parameters",
+        "  in q, k, v",
+        "matrix multiplications",
+    )
+    rows = list(zip(what, *columns, strict=True))
+    return Table(rows[0], tuple(rows[1:]))
+
+
+def counted(kind, sizes):
+    d_in, d_out, T, _, heads = sizes
+    with torch.device("meta"):
+        module = kind(*sizes)
+        with Products() as products:
+            width = module(torch.empty(1, T, d_in)).shape[-1]
+    named = dict(module.named_parameters())
+    out_proj = {n: p for n, p in named.items() if n.startswith("out_proj")}
+    matrices = [p for n, p in named.items() if p.dim() == 2 and n not in out_proj]
+    return (
+        "wrapper" if kind is MultiHeadAttentionWrapper else "class",
+        f"{heads} x {width // heads}",
+        str(d_out),
+        str(width),
+        str(len(matrices)),
+        shape(matrices[0]),
+        str(sum(p.dim() == 2 for p in out_proj.values())),
+        f"{sum(p.numel() for p in named.values()):,}",
+        f"{sum(p.numel() for p in matrices):,}",
+        str(products.count),
+    )
+
+
+def checks(
+    classes, x_batch, wrapper_contexts, one_seed_contexts, stacked_contexts,
+    T, d_in, H, D, seed,
+):  # fmt: skip
+    wrapper, integrated = classes
+    yield (
+        "with weights stacked by rows the class gives the wrapper's output, "
+        "to float precision",
+        close(stacked_contexts, wrapper_contexts),
+    )
+    for role in ROLES:
+        apart = [getattr(head, role)(x_batch) for head in wrapper.heads]
+        yield (
+            f"and its {role} gives the heads' results side by side",
+            close(
+                getattr(integrated, role)(x_batch), torch.cat(apart, dim=-1), atol=1e-4
+            ),
+        )
+    with seeded(seed):
+        drawn = MultiHeadAttention(d_in, H * D, T, 0.0, H)
+    one_after_the_other = [p.flatten() for p in wrapper.parameters()]
+    own = [getattr(drawn, role).weight.flatten() for role in ROLES]
+    yield (
+        "one seed draws the same numbers for both, in this order",
+        equal(torch.cat(own), torch.cat(one_after_the_other)),
+    )
+    if H > 1:
+        yield (
+            "but not in the same places: the outputs differ",
+            differ(one_seed_contexts, wrapper_contexts),
+        )
+    else:
+        yield (
+            "and with one head in the same places: the outputs agree",
+            close(one_seed_contexts, wrapper_contexts),
+        )
+    extra = set(drawn.state_dict()) - {"mask", *(f"{role}.weight" for role in ROLES)}
+    yield (
+        "only the class has out_proj",
+        equal(
+            (sorted(extra), [n for n in wrapper.state_dict() if "out_proj" in n]),
+            (["out_proj.bias", "out_proj.weight"], []),
+        ),
+    )
+
+
+class Products(torch.overrides.TorchFunctionMode):
+    """Counts the matrix products asked for while it is open."""
+
+    count = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.count += func.__name__ in ("linear", "matmul", "__matmul__")
+        return func(*args, **(kwargs or {}))
