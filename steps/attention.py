@@ -110,8 +110,7 @@ class CausalAttention(nn.Module):
         self.context_length = context_length
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        check_input(x, 3, self.d_in, self.context_length)
-        num_tokens = x.shape[1]
+        _, num_tokens, _ = check_input(x, 3, self.d_in, self.context_length)
         queries = self.W_query(x)  # (b, num_tokens, d_out)
         keys = self.W_key(x)  # (b, num_tokens, d_out)
         values = self.W_value(x)  # (b, num_tokens, d_out)
@@ -207,8 +206,7 @@ class MultiHeadAttention(nn.Module):
         self.register_buffer("mask", ones.triu(diagonal=1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        check_input(x, 3, self.d_in, self.context_length)
-        b, num_tokens, _ = x.shape
+        b, num_tokens, _ = check_input(x, 3, self.d_in, self.context_length)
         num_heads, head_dim, d_out = self.num_heads, self.head_dim, self.d_out
 
         queries = self.W_query(x)  # (b, num_tokens, d_out)
@@ -261,8 +259,8 @@ def check_dropout(dropout: float) -> None:
 
 def check_input(
     x: torch.Tensor, rank: int, d_in: int, context_length: int | None = None
-) -> None:
-    """Refuse an input that the layers would refuse less clearly, or not at all."""
+) -> torch.Size:
+    """The input's shape; refuses what the layers would refuse less clearly, or not."""
     shape = x.shape
     if len(shape) != rank:
         axes = "(num_tokens, d_in)" if rank == 2 else "(b, num_tokens, d_in)"
@@ -274,3 +272,4 @@ def check_input(
             f"the input has {shape[1]} tokens, more than "
             f"context_length = {context_length}"
         )
+    return shape
