@@ -42,9 +42,9 @@ def notes(classes, x_batch, T, d_in, H, D):
         "only; "
         "the outputs above are compared without it."
     )
-    with torch.device("meta"):
-        wide = MultiHeadAttentionWrapper(d_in, H * D, T, 0.0, H)
-        width = wide(torch.empty(1, T, d_in)).shape[-1]
+    with seeded(0):
+        wide = MultiHeadAttentionWrapper(1, H * D, 1, 0.0, H)
+    width = wide(torch.ones(1, 1, 1)).shape[-1]
     yield (
         f"d_out is the width of one head in the wrapper ({D} here) and of all heads "
         f"together in the class ({H * D}). "
@@ -117,7 +117,7 @@ def draws(wrapper, d_in, H, D):
 
 
 def counts(d_in, H, D, T):
-    """Both classes, at this size and at GPT-2's, counted on modules without numbers."""
+    """Both classes, at this size and at GPT-2's, counted on the modules."""
     columns = []
     for width, heads, head_dim in ((d_in, H, D), (768, 12, 64)):
         sizes = (width, head_dim, T, 0.0, heads)
@@ -141,11 +141,11 @@ def counts(d_in, H, D, T):
 
 
 def counted(kind, sizes):
-    d_in, d_out, T, _, heads = sizes
-    with torch.device("meta"):
+    d_in, d_out, _, _, heads = sizes
+    with seeded(0):
         module = kind(*sizes)
-        with Products() as products:
-            width = module(torch.empty(1, T, d_in)).shape[-1]
+    with Products() as products:
+        width = module(torch.ones(1, 1, d_in)).shape[-1]
     named = dict(module.named_parameters())
     out_proj = {n: p for n, p in named.items() if n.startswith("out_proj")}
     matrices = [p for n, p in named.items() if p.dim() == 2 and n not in out_proj]
