@@ -88,10 +88,10 @@ def value_for(what: str, sizes: Sizes) -> Any:
 class Config(dict):
     """A config object that answers to any usual name, as attribute or key."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, asked: dict[str, str]) -> None:
         super().__init__()
         self._sizes = sizes
-        self._asked: dict[str, str] = {}
+        self._asked = asked
 
     def _find(self, name: str) -> Any:
         if dict.__contains__(self, name):
@@ -154,9 +154,6 @@ def build(cls: type, sizes: Sizes) -> Built:
             return cls(**arguments(other))
 
     module = again(sizes)
-    for config in filled.values():
-        if isinstance(config, Config):
-            named.update(config._asked)
     heads = "H" in named.values()
     return Built(module, sizes, f"{cls.__name__}({shown})", heads, named, again)
 
@@ -243,8 +240,8 @@ def config_for(parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str]
         try:
             return kind(**values)
         except Exception:
-            return Config(sizes)
-    return Config(sizes)
+            return Config(sizes, named)
+    return Config(sizes, named)
 
 
 def build_from(text: str, names: dict[str, Any]) -> nn.Module:

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from steps.debugger.load import (
 )
 from steps.debugger.result import Diagnosis
 from steps.debugger.roles import Projection, projections, readings
-from steps.debugger.run import Node, Run, is_weight, record, state_of
+from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
 from steps.errors import UserError
 from steps.pytorch import nn, torch
 
@@ -42,6 +43,7 @@ class Case:
     built: Built | None
     causal: bool
     claims: bool  # whether it claims to be causal
+    undecided: bool  # neither the class nor the reader says whether it should be
     x: torch.Tensor
     hidden: list[str] = field(default_factory=list)  # tensors outside parameters and buffers
     said: str = "x"  # how forward was called
@@ -75,12 +77,16 @@ def examine_file(
     with contained(str(file.parent)) as printed:
         try:
             with limited(timeout):
-                module = import_file(file)
+                module, problem = import_file(file)
                 if expression:
                     instance = build_from(expression, vars(module))
                     result = examine_instance(instance, str(file), causal, said=expression)
+                elif problem and not classes_in(module):
+                    raise UserError(problem)
                 else:
                     result = examine_classes(module, str(file), name, causal)
+                if problem:
+                    result.notes.append(f"Running the file stops early: {problem}.")
         except TooLong:
             result = Diagnosis(shown, "cannot tell", message=too_long(timeout))
         except UserError as error:
@@ -261,7 +267,10 @@ def make_case(module: nn.Module, file: str, sizes: Sizes, built: Built | None, c
     generator = torch.Generator().manual_seed(11)
     x = torch.randn(sizes.B, sizes.T, sizes.d_in, generator=generator, dtype=torch.float64)
     claims = claims_causal(module, built, sizes.T)
-    case = Case(module, file, sizes, built, claims if causal is None else causal, claims, x, hidden)
+    case = Case(
+        module, file, sizes, built, claims if causal is None else causal, claims,
+        causal is None and not claims, x, hidden,
+    )
     state = state_of(module)
     case.weights = {k: t for k, t in state.items() if is_weight(state, k)}
     return case
@@ -357,27 +366,48 @@ def judge_run(case: Case) -> None:
     assert run is not None and other is not None
     B = case.x.shape[0] if case.x.dim() == 3 else 1
     T = case.x.shape[-2]
+    depend(run, other)
     case.found, case.plain = projections(run, other, B, T, case.at)
     asked = case.sizes.H if case.built is None or case.built.heads_asked else None
     guesses = sorted(
         {v for m in case.module.modules() for v in vars(m).values() if type(v) is int and 1 < v <= 64}
     )
+    if run.error is not None and any(re.search(r"\.\d+\.", p.paths[0]) for p in case.found):
+        guesses.insert(0, 1)
+        if asked:
+            guesses.insert(1, asked)
+        asked = None
+    modes = [case.causal]
+    if case.undecided and not masks_in(run, T):
+        modes.append(not case.causal)
+    elif case.undecided:
+        modes = [True]
     best: Judgement | None = None
     inside = probes.mha_heads(case)
-    if inside is not None:
-        best = judge(run, inside, case.found, case.plain, case.causal, case.weights)
-        if best.clean:
-            case.judgement = best
-            return
-    for count, heads in enumerate(readings(case.found, asked, guesses, run)):
-        if count > 30:
-            break
-        judgement = judge(run, heads, case.found, case.plain, case.causal, case.weights)
-        if best is None or key(judgement) > key(best):
-            best = judgement
-        if judgement.clean and not judgement.conflicts:
+    options = [inside] if inside is not None else readings(case.found, asked, guesses, run)
+    for count, heads in enumerate(options):
+        for causal in modes:
+            judgement = judge(run, heads, case.found, case.plain, causal, case.weights)
+            if best is None or key(judgement) > key(best):
+                best = judgement
+            if judgement.clean and not judgement.conflicts:
+                break
+        if count > 30 or (best is not None and best.clean and not best.conflicts):
             break
     case.judgement = best
+    if best is not None:
+        case.causal = best.reference.causal
+
+
+def masks_in(run: Run, T: int) -> bool:
+    """Whether forward makes or reads a (T, T) table of few values: a mask."""
+    for node in run.nodes:
+        tables = [node.value] if not node.uses_x else [t for t, _ in node.constants]
+        for table in tables:
+            shape = [n for n in table.shape if n != 1]
+            if shape == [T, T] and not table.is_meta and 1 < table.unique().numel() <= 3:
+                return True
+    return False
 
 
 def key(judgement: Judgement) -> tuple:

@@ -49,6 +49,7 @@ def judge(
     role_paths = {path for p in found for path in p.paths}
     add_packed(reference, heads)
     outputs = add_outputs(reference, heads, weights, role_paths)
+    spare = any(t.dim() >= 2 and path not in role_paths for path, t in weights.items())
     for node in run.nodes:
         if not node.uses_x:
             continue
@@ -63,7 +64,7 @@ def judge(
             what = "a projection" if projected[node] in used_by_roles else "another projection"
             label = Label(Stage(what, node.value, (), 1), [])
         if label is None:
-            label = output_label(node, labels, reference, outputs)
+            label = output_label(node, labels, heads, spare)
         if label is not None:
             labels[node] = label
             if label.stage.rank == OUTPUT:
@@ -121,27 +122,30 @@ def add_outputs(
 
 
 def output_label(
-    node: Node, labels: dict[Node, Label], reference: Reference, outputs: list[Stage]
+    node: Node, labels: dict[Node, Label], heads: Heads, spare: bool
 ) -> Label | None:
     """What comes after the contexts: a projection of them, and what follows that."""
     inputs = [labels.get(n) for n in node.inputs]
     if not inputs or any(label is None for label in inputs):
         return None
     ranks = [label.stage.rank for label in inputs if label is not None]
-    done = OUTPUT if outputs else CONTEXTS
+    done = OUTPUT if spare else CONTEXTS
     if not any(rank >= done for rank in ranks):
         return None
     if any(1 <= rank < done for rank in ranks) or any(
         label.stage.part for label in inputs if label is not None
     ):
         return None
+    for label in inputs:
+        if label.stage.rank == CONTEXTS and heads.H > 1 and label.axes[-1:] not in (["H*D"], ["D*H"]):
+            return None
     if node.entry.origin != "computed" and not joins(node, inputs):
         return None
     wide = [p for p in node.params if node.params[p].dim() >= 2]
     earlier = {p for n in labels for p in n.params if n is not node}
     if wide and any(p in earlier for p in wide):
         return None
-    B, T = reference.q.shape[0], reference.q.shape[2]
+    B, T = heads.q.shape[0], heads.q.shape[2]
     shape = list(node.value.shape)
     if T not in shape and B * T not in shape:
         return None

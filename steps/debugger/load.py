@@ -132,10 +132,12 @@ def belongs(module: Any, folder: str | None) -> bool:
     return inside and "site-packages" not in file and not file.startswith(sys.prefix)
 
 
-def import_file(path: Path) -> ModuleType:
+def import_file(path: Path) -> tuple[ModuleType, str]:
     """Execute a file under its own name, not "__main__".
 
-    Raises UserError where it cannot be read, parsed or run to its end.
+    Returns the module and, where running it raised before its end, what; the classes
+    defined before that are in the module. Raises UserError where the file cannot be read
+    or parsed, or where an import fails.
     """
     file = str(path)
     try:
@@ -167,8 +169,10 @@ def import_file(path: Path) -> ModuleType:
         at = f"line {place}: " if place else ""
         if isinstance(error, ModuleNotFoundError):
             raise UserError(f"{at}imports {error.name!r}, which is not installed") from None
-        raise UserError(f"{at}running it raises {first_line(error)}") from None
-    return module
+        if isinstance(error, ImportError):
+            raise UserError(f"{at}running it raises {first_line(error)}") from None
+        return module, f"{at}running it raises {first_line(error)}"
+    return module, ""
 
 
 def line_of(error: BaseException, file: str) -> int | None:

@@ -57,42 +57,43 @@ def same(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 
 def mha_heads(case: "Case") -> Heads | None:
-    """The heads of an nn.MultiheadAttention inside, from its own packed weights."""
-    inner = next((m for m in case.module.modules() if isinstance(m, nn.MultiheadAttention)), None)
-    if inner is None or inner.in_proj_weight is None:
+    """The heads of PyTorch's own multi-head attention, from the weights it was given."""
+    assert case.run is not None
+    if not case.run.fused:
         return None
-    given: list[tuple] = []
-
-    def look(module: nn.Module, args: tuple, kwargs: dict) -> None:
-        names = ("query", "key", "value")
-        given.append(tuple(args[i] if i < len(args) else kwargs.get(n) for i, n in enumerate(names)))
-
-    hook = inner.register_forward_pre_hook(look, with_kwargs=True)
-    try:
-        with torch.no_grad():
-            case.forward(case.module, case.x)
-    except Exception:
-        pass
-    finally:
-        hook.remove()
-    if not given or any(t is None or t.dim() < 2 for t in given[0]):
+    args, kwargs = case.run.fused[0]
+    names = ("query", "key", "value", "E", "H", "in_proj_weight", "in_proj_bias")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    weight, bias = given.get("in_proj_weight"), given.get("in_proj_bias")
+    H, E = args[4] if len(args) > 4 else given["num_heads"], given["query"].shape[-1]
+    if weight is None or weight.shape[-1] != E:
         return None
     B, T = (case.x.shape[0], case.x.shape[1]) if case.x.dim() == 3 else (1, case.x.shape[0])
+    plain = {id(n.entry.tensor) for n in case.plain} | {id(p.node.entry.tensor) for p in case.found}
+    del plain
     parts = []
-    E, H = inner.embed_dim, inner.num_heads
-    for number, tensor in enumerate(given[0]):
-        if tensor.dim() == 2:
-            tensor = tensor[None]
-        if tuple(tensor.shape[:2]) == (T, B) and T != B:
-            tensor = tensor.transpose(0, 1)
-        if tuple(tensor.shape) != (B, T, E):
+    for number, name in enumerate(("query", "key", "value")):
+        value = token_first(given[name].detach().double(), case, B, T)
+        if value is None:
             return None
         rows_ = slice(number * E, (number + 1) * E)
-        value = tensor.double() @ inner.in_proj_weight[rows_].double().T
-        if inner.in_proj_bias is not None:
-            value = value + inner.in_proj_bias[rows_].double()
-        parts.append(value.detach().view(B, T, H, E // H).transpose(1, 2))
+        value = value @ weight[rows_].detach().double().T
+        if bias is not None:
+            value = value + bias[rows_].detach().double()
+        parts.append(value.view(B, T, H, E // H).transpose(1, 2))
     return Heads(*parts, roles={"q": [], "k": [], "v": []})
+
+
+def token_first(value: torch.Tensor, case: "Case", B: int, T: int) -> torch.Tensor | None:
+    """What was handed over as (tokens, sequences, features), as (B, T, features) by the
+    numbers: the module's x may have been turned round, or not, on the way."""
+    if value.dim() == 2:
+        value = value[:, None]
+    if tuple(value.shape[:2]) == (T, B):
+        return value.transpose(0, 1)
+    if tuple(value.shape[:2]) == (B, T):
+        return value
+    return None
 
 
 # ---------------------------------------------------------------- after a clean run
@@ -141,7 +142,8 @@ def reads(case: "Case", tensor: torch.Tensor) -> Node | None:
 def hidden_tensors(case: "Case", file: File) -> Finding | None:
     """Weights that `parameters()` lacks, and masks that are not buffers."""
     known = {id(t) for t in (*case.module.parameters(), *case.module.buffers())}
-    for path, tensor in state_of(case.module).items():
+    held = sorted(state_of(case.module).items(), key=lambda pair: pair[0] not in case.weights)
+    for path, tensor in held:
         if id(tensor) in known or tensor.dim() == 0:
             continue
         node = reads(case, tensor)
@@ -439,6 +441,13 @@ def first_mask_node(case: "Case") -> Node | None:
 def strong_scores(case: "Case", file: File) -> Finding | None:
     """A finite mask value that large scores outweigh."""
     if not case.causal or case.judgement is None or case.x.dim() != 3:
+        return None
+    finite = [
+        n for n, label in case.judgement.labels.items()
+        if "masked" in label.stage.name and label.stage.name.startswith("scores")
+        and bool(torch.isfinite(n.value).all())
+    ]
+    if not finite:
         return None
     top = float(case.judgement.reference.raw.abs().max()) * case.judgement.heads.D**-0.5
     x = case.x * (30 / max(top, 1e-9)) ** 0.5

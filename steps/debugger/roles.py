@@ -236,7 +236,7 @@ def separate(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
     options: list[tuple[int, tuple[Projection, ...]]] = []
     for trio in itertools.product(usable, repeat=3):
         repeats = 3 - len(set(trio))
-        if repeats and len(pool) > 3:
+        if repeats and len({p.paths for p in usable}) >= 3:
             continue
         named = [role_in(p.layer) for p in trio]
         wrong = sum(n is not None and n != r for n, r in zip(named, "qkv", strict=True))

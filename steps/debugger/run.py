@@ -14,6 +14,23 @@ from steps.walk.source import Place
 class Watcher(Recorder):
     """The recorder, for a reader's file: comments there are not held to ours."""
 
+    def __init__(self, *args: Any, replace: dict[int, torch.Tensor] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._number = 0  # of the torch call
+        self._replace = replace or {}
+        self.numbers: dict[int, int] = {}  # id of an entry -> number of its last call
+        self.fused: list[tuple[tuple, dict]] = []  # calls of multi_head_attention_forward
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self._number += 1
+        number = self._number
+        if getattr(func, "__name__", "") == "multi_head_attention_forward":
+            self.fused.append((args, kwargs or {}))
+        result = super().__torch_function__(func, types, args, kwargs)
+        if self.entries:
+            self.numbers.setdefault(id(self.entries[-1]), number)
+        return self._replace.get(number, result)
+
     def _axes_of(self, frame, statement, name, tensor, func, args, tensors):
         return ()
 
@@ -30,6 +47,7 @@ class Node:
     params: dict[str, torch.Tensor] = field(default_factory=dict)  # that enter here
     constants: list[tuple[torch.Tensor, "Node | None"]] = field(default_factory=list)
     used: bool = False  # by a later operation, or returned
+    number: int = 0  # of the torch call
 
     @property
     def value(self) -> torch.Tensor:
@@ -50,7 +68,7 @@ class Run:
     error: BaseException | None = None
     place: Place | None = None  # of the statement of the file that raised
     failed: tuple[Place, Any, tuple, dict] | None = None  # the torch call that raised
-    printed: bool = False
+    fused: list[tuple[tuple, dict]] = field(default_factory=list)
 
     @property
     def output(self) -> torch.Tensor | None:
@@ -114,11 +132,16 @@ def record(
     file: str,
     small: int = 65_536,
     weights: dict[str, torch.Tensor] | None = None,
+    replace: dict[int, torch.Tensor] | None = None,
+    grad: bool = False,
 ) -> Run:
-    """Run `call` once under the recorder and link its operations into a graph."""
-    watcher = Watcher(files=[file], keep_calls=True, small=small)
+    """Run `call` once under the recorder and link its operations into a graph.
+
+    replace: results to put in place of those of the torch calls with these numbers.
+    """
+    watcher = Watcher(files=[file], keep_calls=True, small=small, replace=replace)
     result, error, place = None, None, None
-    with torch.no_grad(), watcher:
+    with torch.set_grad_enabled(grad), watcher:
         try:
             result = call()
         except (Exception, SystemExit) as raised:
@@ -129,8 +152,31 @@ def record(
     if weights is None:
         state = state_of(module)
         weights = {path: t for path, t in state.items() if is_weight(state, path)}
+    run.fused = watcher.fused
     link(run, watcher.entries, x, weights)
+    for node in run.nodes:
+        node.number = watcher.numbers.get(id(node.entry), 0)
     return run
+
+
+def depend(run: Run, other: Run) -> None:
+    """Take back `uses_x` where a changed input changed nothing, as in zeros_like."""
+    if len(run.nodes) != len(other.nodes):
+        return
+    constant: set[Node] = set()
+    for node, twin in zip(run.nodes, other.nodes, strict=True):
+        if not node.uses_x:
+            continue
+        if node.entry.function.endswith("_like") or node.entry.function.startswith("new_"):
+            node.uses_x = bool(node.value.shape == twin.value.shape and (node.value != twin.value).any())
+        elif node.inputs and not node.reads_x and all(n in constant for n in node.inputs):
+            node.uses_x = False
+        if not node.uses_x:
+            constant.add(node)
+    for node in run.nodes:
+        kept = [n for n in node.inputs if n not in constant]
+        node.constants += [(n.entry.tensor, n) for n in node.inputs if n in constant]
+        node.inputs = kept
 
 
 def place_of(error: BaseException, file: str) -> Place | None:
