@@ -38,40 +38,33 @@ def notes(record, x_batch, context_vec, weights, context_length, d_in, T, H, D):
     yield Table(("parameter", "shape", "numbers from"), tuple(rows))
     yield (
         f"One projection a role, each from d_in = {d_in} to d_out = {d_out}, its "
-        "result "
-        "wide enough for all heads side by side. No weight has an axis for heads: "
-        f"head_dim = d_out / num_heads = {d_out} / {H} = {D} is only how the result is "
-        "indexed."
+        "result wide enough for all heads side by side. No weight has an axis for "
+        f"heads: head_dim = d_out / num_heads = {d_out} / {H} = {D} is only how the "
+        "result is indexed."
     )
     yield columns(H, D)
     yield path(made, lines, came)
     twice = dict.fromkeys(e.name for e in lines if e.axes.count("num_tokens") == 2)
     yield (
         f"The token axis is there twice in {listed(list(twice))}, and nowhere else: "
-        "each "
-        "token's query is compared with every token's key, so one axis is the token "
-        "that "
-        f"asks and one the token that is asked, {T} x {T} scores a head. The product "
-        "with "
-        "head_values sums over the second and keeps the first. The mask was made for "
-        f"context_length = {context_length} tokens; blocked is the {T} x {T} corner of "
-        "it."
+        "each token's query is compared with every token's key, so one axis is the "
+        f"token that asks and one the token that is asked, {T} x {T} scores a head. "
+        "The product with head_values sums over the second and keeps the first. The "
+        f"mask was made for context_length = {context_length} tokens; blocked is the "
+        f"{T} x {T} corner of it."
     )
     yield (
         "The final view can merge the last two axes because d_out = num_heads * "
-        "head_dim "
-        f"({d_out} = {H} * {D}): the heads' results are side by side again, under one "
-        "width. joined_contexts has the shape of the result already, so out_proj is "
-        "optional; with it, every feature of a token can draw on all "
+        f"head_dim ({d_out} = {H} * {D}): the heads' results are side by side again, "
+        "under one width. joined_contexts has the shape of the result already, so "
+        "out_proj is optional; with it, every feature of a token can draw on all "
         f"{d_out} of them" + (", whichever head they are from." if H > 1 else ".")
     )
     yield (
         "A shape error in a method of your own: print the shape after each line and "
-        "hold "
-        "it against this path. The first that differs is where the error begins; "
+        "hold it against this path. The first that differs is where the error begins; "
         "everything after it inherits the wrong shape. Step 23 does that for a file, "
-        "and "
-        "compares the numbers as well, because a wrong split can keep every shape."
+        "and compares the numbers as well, because a wrong split can keep every shape."
     )
 
 

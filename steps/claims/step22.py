@@ -26,21 +26,17 @@ def notes(classes, x_batch, T, d_in, H, D):
         yield (
             "With one head both draw in the same order, so here one seed makes them "
             "equal; with more, the wrapper finishes one head before the next, the "
-            "class "
-            "one role before the next."
+            "class one role before the next."
         )
     yield counts(d_in, H, D, T)
     apart = [p for p in wrapper.parameters() if p.dim() == 2]
     once = [getattr(integrated, role).weight for role in ROLES]
     yield (
-        "Matrices and parameters are counted on the modules, multiplications (products "
-        "of "
-        "two tensors, all heads of one at once) as forward runs. For queries, keys and "
-        f"values the wrapper has {len(apart)} matrices and the class {len(once)}, and "
-        "they "
-        f"hold {total(apart)} and {total(once)} numbers. out_proj is in the class "
-        "only; "
-        "the outputs above are compared without it."
+        "Matrices and parameters are counted on the modules, multiplications "
+        "(products of two tensors, all heads of one at once) as forward runs. For "
+        f"queries, keys and values the wrapper has {len(apart)} matrices and the class "
+        f"{len(once)}, and they hold {total(apart)} and {total(once)} numbers. "
+        "out_proj is in the class only; the outputs above are compared without it."
     )
     with seeded(0):
         wide = MultiHeadAttentionWrapper(1, H * D, 1, 0.0, H)
