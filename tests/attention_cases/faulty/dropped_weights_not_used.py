@@ -1,8 +1,9 @@
 # bug: dropout: its result is thrown away
 # kind: dropout-missing
-# line: 55
+# line: 56
+# also_accept: 57
 # fails: train_dropout
-# fix: 55: weights = self.dropout(weights)
+# fix: 56: weights = self.dropout(weights)
 # build: MultiHeadAttention({"emb_dim": d_out, "n_heads": num_heads, "context_length": context_length, "drop_rate": dropout, "qkv_bias": bias})
 # qkvo: m.W_query, m.W_key, m.W_value, m.out_proj
 import torch

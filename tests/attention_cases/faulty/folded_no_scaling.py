@@ -1,7 +1,7 @@
 # bug: scale: the scores keep their full size
 # kind: no-scale
 # line: 41
-# also_accept: 40
+# also_accept: 40 43
 # fails: eval
 # fix: 41: self.blocked[:tgt_len, :tgt_len], query, key.mT, alpha=self.scaling
 # build: FoldedAttention(embed_dim=d_out, num_heads=num_heads, max_len=context_length, dropout=dropout, bias=bias)
