@@ -5,11 +5,14 @@ warning is dropped, and only while torch is imported.
 """
 
 import copy
+import gc
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+collecting = gc.isenabled()
+gc.disable()  # an import makes next to no garbage, and looking for it takes long
 try:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
@@ -20,6 +23,9 @@ except ModuleNotFoundError as missing:
         raise
     print("torch is not installed: pip install -r requirements.txt", file=sys.stderr)
     raise SystemExit(2) from None
+finally:
+    if collecting:
+        gc.enable()
 
 __all__ = ["PUBLISHED_TORCH", "loaded", "nn", "seeded", "torch"]
 

@@ -4,6 +4,7 @@ Exit codes: 0 all is well, 1 a check failed, 2 the command cannot be done as ask
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -175,6 +176,7 @@ def show(numbers: list[int], values: dict[str, Any], whole_run: bool, remark: st
     """Print the blocks of these steps; 1 when a check failed."""
     if whole_run:
         from steps import pytorch  # noqa: F401  where it is missing, nothing is printed
+    gc.freeze()  # what the imports made stays, and need not be looked through for garbage
     from steps.walk.order import Walk
     from steps.walk.text import LEGEND, WIDTH, Text, closing, squeeze
 
