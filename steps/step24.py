@@ -26,6 +26,7 @@ def step(token_ids, seed):
         mha = attention.MultiHeadAttention(WIDTH, WIDTH, TOKENS, 0.0, HEADS, True)
         token_vectors = torch.randn(len(kinds), width)[rows]  # (T, H*D)
         position_vectors = torch.randn(T, width)  # (T, H*D)
+        torch_mha = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
     x = (token_vectors + position_vectors).view(B, T, width)  # (B, T, H*D)
     class_vectors = mha(x)  # (B, T, H*D)
 
@@ -38,7 +39,6 @@ def step(token_ids, seed):
 
     in_proj_weight = torch.cat([a.weight for a in layers])  # (3*H*D, H*D)
     in_proj_bias = torch.cat([a.bias for a in layers])  # (3*H*D)
-    torch_mha = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, device="meta")
     torch_mha.in_proj_weight = nn.Parameter(in_proj_weight)
     torch_mha.in_proj_bias = nn.Parameter(in_proj_bias)
     torch_mha.out_proj = mha.out_proj

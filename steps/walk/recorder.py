@@ -108,7 +108,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         if error == (None, None, None):
             self._check_axes()
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: D105
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         frame, callee = self._caller()
         if frame is None:
@@ -253,8 +253,12 @@ class Recorder(torch.overrides.TorchFunctionMode):
             if isinstance(value, nn.Module):
                 for part, tensor in value.named_parameters():
                     entry = self._made(f"{name}.{part}", tensor, statement, place)
-                    at = [e.place[:2] <= place[:2] for e in self.entries].count(True)
-                    self.entries.insert(at, entry)
+                    earlier = [
+                        at
+                        for at, e in enumerate(self.entries, 1)
+                        if e.place.file == file and e.place.line <= place.line
+                    ]
+                    self.entries.insert(max(earlier, default=0), entry)
             elif isinstance(value, torch.Tensor):
                 for entry in self.entries:
                     if storage(entry.tensor) == storage(value) and not entry.name:
@@ -473,4 +477,4 @@ def is_copy(func, args, kwargs, result: torch.Tensor) -> bool:
 def scrambled(value: torch.Tensor) -> torch.Tensor:
     """A function of each number that no sum, absolute value or maximum commutes with."""
     finite = value.nan_to_num(nan=5.0, posinf=7.0, neginf=-11.0)
-    return finite * finite - 3 * finite - 1
+    return finite.mul(finite).sub_(finite, alpha=3).sub_(1)
