@@ -3,8 +3,8 @@
     python data/make_table.py
 
 The full vocabulary is what `tiktoken.get_encoding("gpt2")` loads. For each word the
-table takes those of "word", " word", "Word" and " Word" that are one token, and it takes
-all 256 single bytes.
+table takes those of "word", " word", "Word" and " Word" that are one token; it takes
+all 256 single bytes too.
 """
 
 import base64
@@ -23,7 +23,9 @@ def table(full: tiktoken.Encoding, words: list[str]) -> str:
         for form in (word, word.capitalize()):
             wanted |= {form.encode(), b" " + form.encode()}
     found = sorted((ranks[piece], piece) for piece in wanted if piece in ranks)
-    return "".join(f"{base64.b64encode(piece).decode()} {rank}\n" for rank, piece in found)
+    return "".join(
+        f"{base64.b64encode(piece).decode()} {rank}\n" for rank, piece in found
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from steps.pytorch import nn, torch
 def packed_heads(
     x_batch: torch.Tensor, query: nn.Linear, key: nn.Linear, value: nn.Linear, H: int
 ) -> torch.Tensor:
-    """Steps 15 to 17 again on another input, without dropout: (B, T, d_in) -> (B, H, T, D)."""
+    """Steps 15 to 17 on another input, no dropout: (B, T, d_in) -> (B, H, T, D)."""
     B, T, _ = x_batch.shape
     D = query.out_features // H
     rearranged = step15.step(x_batch, query, key, value, B, T, H, D)
@@ -22,8 +22,8 @@ def separate_heads(
 ) -> torch.Tensor:
     """Each head from its own weight rows, with no view and no transpose of heads.
 
-    (B, T, d_in) -> (B, H, T, D). The causal mask is put on after the exponential here, the
-    long way of step 10, so that no line is shared with the packed form.
+    (B, T, d_in) -> (B, H, T, D). The causal mask is put on after the exponential here,
+    the long way of step 10, so that no line is shared with the packed form.
     """
     D = query.out_features // H
     heads = []

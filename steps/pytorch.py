@@ -48,6 +48,6 @@ def seeded(seed: int, after: Iterable[nn.Module] = ()) -> Iterator[None]:
 
 
 def loaded(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> nn.Module:
-    """The module, with copies of these weights (by `state_dict` name) in place of its own."""
+    """The module, its own weights replaced by copies of these, by `state_dict` name."""
     module.load_state_dict({**module.state_dict(), **weights})
     return module

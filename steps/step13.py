@@ -14,9 +14,8 @@ def step(x_batch, d_in, D, context_length, seed):
         causal_attention = CausalAttention(
             d_in, D, context_length, dropout=0.0
         )  # weight (D, d_in)
-    B = 2  # the sentence twice
-    batch = torch.cat((x_batch, x_batch))  # (B, T, d_in)
-    causal_contexts = causal_attention(batch)  # (B, T, D)
+    batch = torch.cat((x_batch, x_batch))  # (2*B, T, d_in)
+    causal_contexts = causal_attention(batch)  # (2*B, T, D)
     return causal_attention, causal_contexts
 
 

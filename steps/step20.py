@@ -20,10 +20,9 @@ def step(x_batch, mha_W_query, mha_W_key, mha_W_value, H):
     )  # (B, T, d_in)
     changed_contexts = packed_heads(changed_batch, *layers, H)  # (B, H, T, D)
 
-    B = 2  # two distinct inputs
-    two_inputs = torch.cat((x_batch, x_batch.flip(1) + 1))  # (B, T, d_in)
-    two_packed = packed_heads(two_inputs, *layers, H)  # (B, H, T, D)
-    two_separate = separate_heads(two_inputs, *layers, H)  # (B, H, T, D)
+    two_inputs = torch.cat((x_batch, x_batch.flip(1) + 1))  # (2*B, T, d_in)
+    two_packed = packed_heads(two_inputs, *layers, H)  # (2*B, H, T, D)
+    two_separate = separate_heads(two_inputs, *layers, H)  # (2*B, H, T, D)
     return (
         packed_contexts,
         separate_contexts,

@@ -25,7 +25,8 @@ TABLE = Path(__file__).parent.parent / "data" / "gpt2_tokens.tiktoken"
 # How GPT-2 cuts a text into pieces, for ASCII text, where `re` is enough: a word, a
 # number or other marks, each with the space before it, or white space alone.
 PIECE = re.compile(
-    r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+", re.ASCII
+    r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+",
+    re.ASCII,
 )
 
 
@@ -70,7 +71,9 @@ def label(piece: bytes) -> str:
     except UnicodeDecodeError:
         return "".join(f"\\x{byte:02x}" for byte in piece)
     bare = text.strip(" ") or "space"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in bare)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in bare
+    )
 
 
 @cache
@@ -88,21 +91,26 @@ def encoding(text: str) -> "tiktoken.Encoding":
         return tiktoken.get_encoding("gpt2")
     except Exception as error:  # whatever the download or the cache raises
         unknown = [part.decode() for part in parts or [] if part not in table]
-        what = f"{unknown[0].strip()!r} is" if unknown else "characters outside ASCII are"
+        what = (
+            f"{unknown[0].strip()!r} is" if unknown else "characters outside ASCII are"
+        )
         raise UserError(
             f"--text: {what} not in the small token table, and GPT-2's full vocabulary "
-            f"could not be loaded ({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a "
-            "folder where tiktoken.get_encoding('gpt2') has been run with a network"
+            f"could not be loaded ({type(error).__name__}); set TIKTOKEN_CACHE_DIR to "
+            "a folder where tiktoken.get_encoding('gpt2') has been run with a network"
         ) from error
 
 
-def _tiktoken():  # noqa: ANN202
+def _tiktoken():
     try:
         import tiktoken
     except ModuleNotFoundError as missing:
         if missing.name != "tiktoken":
             raise
-        print("tiktoken is not installed: pip install -r requirements.txt", file=sys.stderr)
+        print(
+            "tiktoken is not installed: pip install -r requirements.txt",
+            file=sys.stderr,
+        )
         raise SystemExit(2) from None
     return tiktoken
 

@@ -12,7 +12,10 @@ def notes(half_sums, tenth_dropped):
         + ": only the expectation is 1."
     )
     found = sorted({f"{value:.4f}" for value in tenth_dropped.unique().tolist()})
-    yield f"At p=0.1 a one becomes one of: {', '.join(found)}; 1 / (1 - 0.1) is {1 / 0.9:.4f}."
+    yield (
+        f"At p=0.1 a one becomes one of: {', '.join(found)}; 1 / (1 - 0.1) is "
+        f"{1 / 0.9:.4f}."
+    )
     yield (
         "Which weights are dropped depends on torch's random numbers: builds for "
         "Linux on Intel before torch 2.7 drew others from the same seed (pytorch "

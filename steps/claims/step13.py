@@ -10,7 +10,10 @@ def notes(causal_attention, T, context_length):
     parts += [(n, "buffer", b) for n, b in causal_attention.named_buffers()]
     rows = tuple((name, kind, str(tuple(tensor.shape))) for name, kind, tensor in parts)
     yield Table(("in state_dict", "kind", "shape"), rows)
-    yield f"The input has {count(T, 'token')}, the mask room for context_length = {context_length}."
+    yield (
+        f"The input has {count(T, 'token')}, the mask room for context_length = "
+        f"{context_length}."
+    )
 
 
 def checks(causal_attention, causal_contexts, x_batch, T):

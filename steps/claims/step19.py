@@ -29,7 +29,10 @@ def notes(x_batch, head_contexts, mha_context_vectors, d_in, B, T, H, D):
             else "this walk keeps them apart on purpose."
         )
     )
-    yield "The outputs are context features, not vocabulary probabilities, and nothing is trained."
+    yield (
+        "The outputs are context features, not vocabulary probabilities, and nothing "
+        "is trained."
+    )
 
 
 def checks(

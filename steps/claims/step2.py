@@ -5,13 +5,11 @@ from steps.walk.order import Table
 
 
 def notes(input_ids, target_ids, inputs, targets, follow):
-    rows = zip(
-        map(str, range(len(inputs))),
-        inputs,
-        map(str, input_ids),
-        targets,
-        map(str, target_ids),
-    )
+    ids = [(str(i), str(t)) for i, t in zip(input_ids, target_ids, strict=True)]
+    rows = [
+        (str(index), inputs[index], input_id, targets[index], target_id)
+        for index, (input_id, target_id) in enumerate(ids)
+    ]
     yield Table(("index", "input", "id", "target", "id"), tuple(rows))
     yield f"{inputs[follow]} is at index {follow}; its target is {targets[follow]}."
 

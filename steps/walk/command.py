@@ -50,7 +50,9 @@ def probability(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"takes a number from 0 to below 1, not {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"takes a number from 0 to below 1, not {text!r}"
+        )
     return value
 
 
@@ -58,12 +60,38 @@ def parser(prog: str, description: str) -> Parser:
     """The flags that every step takes, with the demo's sizes as defaults."""
     made = Parser(prog=prog, description=description, allow_abbrev=False)
     add = made.add_argument
-    add("--text", default=SENTENCE, help="the sentence; its last token is only a target")
-    add("--d-in", type=whole(1, 4096), default=4, metavar="N", help="input features a token")
+    add(
+        "--text", default=SENTENCE, help="the sentence; its last token is only a target"
+    )
+    add(
+        "--d-in",
+        type=whole(1, 4096),
+        default=4,
+        metavar="N",
+        help="input features a token",
+    )
     add("--heads", type=whole(1, 256), default=2, metavar="N", help="heads (H)")
-    add("--head-dim", type=whole(1, 1024), default=3, metavar="N", help="features a head (D)")
-    add("--dropout", type=probability, default=0.5, metavar="P", help="attention dropout")
-    add("--seed", type=whole(0, 2**63 - 1), default=123, metavar="N", help="of every draw")
+    add(
+        "--head-dim",
+        type=whole(1, 1024),
+        default=3,
+        metavar="N",
+        help="features a head (D)",
+    )
+    add(
+        "--dropout",
+        type=probability,
+        default=0.5,
+        metavar="P",
+        help="attention dropout",
+    )
+    add(
+        "--seed",
+        type=whole(0, 2**63 - 1),
+        default=123,
+        metavar="N",
+        help="of every draw",
+    )
     add("--follow", metavar="TOKEN", help="the input token to follow (default: bank)")
     return made
 
@@ -82,8 +110,8 @@ def settings(flags: argparse.Namespace) -> tuple[dict[str, Any], str]:
     ids = tokens.encode(flags.text)
     if len(ids) < 2:
         raise UserError(
-            f"--text: {flags.text!r} is one token; give two or more, one to read and one "
-            "to predict"
+            f"--text: {flags.text!r} is one token; give two or more, one to read and "
+            "one to predict"
         )
     width = flags.heads * flags.head_dim
     if width > 4096:
@@ -92,9 +120,12 @@ def settings(flags: argparse.Namespace) -> tuple[dict[str, Any], str]:
     most = int((MOST_SCORES / flags.heads) ** 0.5)
     if length > most:
         raise UserError(
-            f"--text: has {length + 1} tokens; with --heads {flags.heads} at most {most + 1}"
+            f"--text: has {length + 1} tokens; with --heads {flags.heads} at most "
+            f"{most + 1}"
         )
-    labels = [tokens.label(tokens.piece_of(flags.text, token_id)) for token_id in ids[:-1]]
+    labels = [
+        tokens.label(tokens.piece_of(flags.text, token_id)) for token_id in ids[:-1]
+    ]
     follow, remark = followed(flags.follow, labels, flags.text, ids[-1])
     values = {
         "text": flags.text,
@@ -110,26 +141,38 @@ def settings(flags: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return values, remark
 
 
-def followed(wanted: str | None, labels: list[str], text: str, last: int) -> tuple[int, str]:
-    """The position of the token to follow, and a remark where it is not the only one."""
+def followed(
+    wanted: str | None, labels: list[str], text: str, last: int
+) -> tuple[int, str]:
+    """The position of the token to follow, and a remark where there are more of it."""
     if wanted is None:
         wanted = FOLLOWED if FOLLOWED in labels else labels[-1]
     wanted = wanted.strip() or wanted
     if wanted not in labels:
         target = tokens.label(tokens.piece_of(text, last))
-        why = "is only a target, never an input" if wanted == target else "is not in the text"
+        why = (
+            "is only a target, never an input"
+            if wanted == target
+            else "is not in the text"
+        )
         known = list(dict.fromkeys(labels))
         shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
         raise UserError(f"--follow: {wanted!r} {why}; one of: {shown}")
     position, count = labels.index(wanted), labels.count(wanted)
     if count == 1:
         return position, ""
-    return position, f"{wanted!r} occurs {count} times; the first, at index {position}, is followed."
+    return (
+        position,
+        f"{wanted!r} occurs {count} times; the first, at index {position}, is "
+        "followed.",
+    )
 
 
 def quietly(run: Callable[[], int]) -> NoReturn:
-    """Run a command to its exit code: one line for the reader's errors, none for | head."""
-    if hasattr(sys.stdout, "reconfigure"):  # a console that lacks a character shows \\u....
+    """Run a command to its exit code: a line for a reader's error, none for | head."""
+    if hasattr(
+        sys.stdout, "reconfigure"
+    ):  # a console that lacks a character shows \\u....
         sys.stdout.reconfigure(errors="backslashreplace")
         sys.stderr.reconfigure(errors="backslashreplace")
     try:
@@ -172,16 +215,21 @@ def note_other_torch() -> None:
             )
 
 
-def show(numbers: list[int], values: dict[str, Any], whole_run: bool, remark: str) -> int:
+def show(
+    numbers: list[int], values: dict[str, Any], whole_run: bool, remark: str
+) -> int:
     """Print the blocks of these steps; 1 when a check failed."""
     if whole_run:
         from steps import pytorch  # noqa: F401  where it is missing, nothing is printed
-    gc.freeze()  # what the imports made stays, and need not be looked through for garbage
+    gc.freeze()  # what the imports made stays: no search of it for garbage
     from steps.walk.order import Walk
     from steps.walk.text import LEGEND, WIDTH, Text, closing, squeeze
 
     if remark:
-        print(remark + ("\n" if whole_run else ""), file=sys.stdout if whole_run else sys.stderr)
+        print(
+            remark + ("\n" if whole_run else ""),
+            file=sys.stdout if whole_run else sys.stderr,
+        )
     if whole_run:
         title = "Multi-head attention, one shape at a time: "
         quoted = tokens.shown(values["text"].encode())
@@ -202,13 +250,15 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
     """`python -m steps.stepN`: that step's block, as in the full run.
 
     more: a module with flags of this step alone. `add_flags(parser)` adds them, and
-    `run(flags, values)` does what they ask and gives the exit code, or None for the block.
+    `run(flags, values)` does what they ask and gives the exit code, None for the block.
     """
     number = int(os.path.basename(file)[len("step") : -len(".py")])
 
     def run() -> int:
         made = parser(f"steps.step{number}", f"Step {number} of the walk.")
-        made.add_argument("--predict", action="store_true", help="guess the shapes first")
+        made.add_argument(
+            "--predict", action="store_true", help="guess the shapes first"
+        )
         if more is not None:
             more.add_flags(made)
         flags = made.parse_args(argv)
@@ -231,9 +281,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         form = made.add_mutually_exclusive_group()
         form.add_argument("--list", action="store_true", help="name the steps and stop")
         form.add_argument("--json", action="store_true", help="the whole walk as JSON")
-        form.add_argument("--predict", action="store_true", help="guess the shapes first")
-        form.add_argument("--page", metavar="FILE", help="the whole walk as a page, for a browser")
-        made.add_argument("--force", action="store_true", help="let --page overwrite any file")
+        form.add_argument(
+            "--predict", action="store_true", help="guess the shapes first"
+        )
+        form.add_argument(
+            "--page", metavar="FILE", help="the whole walk as a page, for a browser"
+        )
+        made.add_argument(
+            "--force", action="store_true", help="let --page overwrite any file"
+        )
         flags = made.parse_args(argv)
         from steps.walk.order import titles
 

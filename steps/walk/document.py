@@ -37,11 +37,15 @@ def step(block: Block) -> dict[str, Any]:
         "number": block.title.number,
         "title": block.title.title,
         "article": list(block.title.headings),
-        "tensors": [tensor(entry, block.numbers) for entry in block.entries if entry.name],
+        "tensors": [
+            tensor(entry, block.numbers) for entry in block.entries if entry.name
+        ],
         "wrong_turns": [
             {
                 "says": turn.says,
-                "tensors": [tensor(entry, block.numbers) for entry in turn.entries if entry.name],
+                "tensors": [
+                    tensor(entry, block.numbers) for entry in turn.entries if entry.name
+                ],
                 "statement": turn.statement,
                 "error": turn.error,
             }

@@ -2,7 +2,7 @@
 
 A step is two files. `steps/stepN.py` is what the article does:
 
-    a docstring     "Step N: title", the article's headings, what the reader is told first
+    a docstring     "Step N: title", the article's headings, what is said first
     step(...)       pure: named tensors in, named tensors out
     wrong_...(...)  a wrong turn, run for real; its docstring says what is wrong
 
@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from steps.walk.source import Source
@@ -115,7 +114,9 @@ class Block:
     tokens: list[str] = field(default_factory=list)  # the inputs, one a position
     head_dim: int = 0  # numbers a head
     follow: int = 0  # the position of the token that is followed
-    numbers: bool = True  # False: the tensors are too large to show more than their shapes
+    numbers: bool = (
+        True  # False: the tensors are too large to show more than their shapes
+    )
     entries: list["Entry"] = field(default_factory=list)
     wrong_turns: list[WrongTurn] = field(default_factory=list)
     notes: list[str | Table | Drawing] = field(default_factory=list)
@@ -124,7 +125,9 @@ class Block:
 
 def titles() -> list[Title]:
     """Every step there is, in order, read from the files' docstrings."""
-    numbers = sorted(int(p.stem[4:]) for p in STEPS.glob("step*.py") if p.stem[4:].isdigit())
+    numbers = sorted(
+        int(p.stem[4:]) for p in STEPS.glob("step*.py") if p.stem[4:].isdigit()
+    )
     sources = {number: Source.of(str(STEPS / f"step{number}.py")) for number in numbers}
     return [title_of(n, ast.get_docstring(s.tree) or "") for n, s in sources.items()]
 
@@ -133,7 +136,11 @@ def title_of(number: int, doc: str) -> Title:
     """The title and the article's headings from a step's docstring."""
     first, _, rest = doc.partition("\n")
     headings = re.match(r"\s*Article: (.*?)(?:\n\n|$)", rest, re.DOTALL)
-    quoted = tuple(re.findall(r'"([^"]+)"', " ".join(headings[1].split()))) if headings else ()
+    quoted = (
+        tuple(re.findall(r'"([^"]+)"', " ".join(headings[1].split())))
+        if headings
+        else ()
+    )
     return Title(number, first.split(":", 1)[1].strip(), quoted)
 
 
@@ -205,7 +212,9 @@ class Walk:
         self.known.update(outputs)
         block.tokens = list(self.known.get("inputs", []))
         block.follow, block.head_dim = self.known["follow"], self.known["D"]
-        if getattr(module, "SHAPES_ONLY", False):  # tensors that are not of the walk's sizes
+        if getattr(
+            module, "SHAPES_ONLY", False
+        ):  # tensors that are not of the walk's sizes
             block.numbers, block.tokens, block.head_dim = False, [], 0
         if not show:
             return block

@@ -35,7 +35,9 @@ class Source:
         self.lines = lines
         self.tree = ast.parse("".join(lines))
         self._functions = {
-            node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)
+            node.name: node
+            for node in self.tree.body
+            if isinstance(node, ast.FunctionDef)
         }
         self._texts: dict[tuple[int, ...], str] = {}
         self._returned: dict[str, list[str]] = {}
@@ -54,7 +56,9 @@ class Source:
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The node around each node."""
         return {
-            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+            child: node
+            for node in ast.walk(self.tree)
+            for child in ast.iter_child_nodes(node)
         }
 
     @cached_property
@@ -70,7 +74,9 @@ class Source:
                     self._pair(node.target, node.value)
         return self._names, statements
 
-    def _enter(self, body: list, function: str, statements: dict[int, ast.stmt]) -> None:
+    def _enter(
+        self, body: list, function: str, statements: dict[int, ast.stmt]
+    ) -> None:
         """Statements from the outside in, so that a line's innermost one stays."""
         for node in body:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -132,7 +138,10 @@ class Source:
         """Where `function` assigns `name`."""
         names, statements = self._places
         for at, given in names.items():
-            if name in given and self._functions_around.get(statements[at[0]]) == function:
+            if (
+                name in given
+                and self._functions_around.get(statements[at[0]]) == function
+            ):
                 return Place(self.file, *at)  # type: ignore[arg-type]
         return None
 

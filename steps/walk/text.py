@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 WIDTH = 100
 ROWS = 12  # more rows than this are summarised
 SHEETS = 4  # and so are more heads than this
-COLOURS = {"computed": "32", "rearranged": "36", "copied": "33", "FAILS": "1;31", "bold": "1"}
+COLOURS = {
+    "computed": "32",
+    "rearranged": "36",
+    "copied": "33",
+    "FAILS": "1;31",
+    "bold": "1",
+}
 
 LEGEND = """\
-Each tensor is shown with the statement that made it, its shape, its axes by name, and where
-its numbers came from, which is measured as the statement runs:
+Each tensor is shown with the statement that made it, its shape, its axes by name, and
+where its numbers came from, which is measured as the statement runs:
   computed    new numbers
-  rearranged  an earlier tensor's numbers where they were, in the same storage, indexed anew
+  rearranged  an earlier tensor's numbers where they were, in its storage, indexed anew
   copied      an earlier tensor's numbers, put into new storage
-Axes: B sentences, T tokens, H heads, D numbers a head (head_dim); H*D is one axis, heads side
-by side. T? has the size of T and does not hold tokens in order: such axes come from wrong
-turns. Offsets and strides are counted in elements of the storage."""
-
+Axes: B sentences, T tokens, H heads, D numbers a head (head_dim); H*D is one axis, the
+heads side by side. T? has the size of T and does not hold tokens in order: such axes
+come from wrong turns. Offsets and strides are counted in elements of the storage."""
 
 # What `MultiHeadAttention` calls the axes that the steps name by letters.
 CLASS_AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D"}
@@ -70,7 +75,9 @@ class Text:
     def _paint(self, text: str, colour: str) -> str:
         return f"\033[{COLOURS[colour]}m{text}\033[0m" if self.colour else text
 
-    def _entries(self, entries: list["Entry"], block: Block, indent: str = "") -> list[str]:
+    def _entries(
+        self, entries: list["Entry"], block: Block, indent: str = ""
+    ) -> list[str]:
         lines: list[str] = []
         for statement, group in groupby(entries, key=lambda entry: entry.statement):
             links = list(group)
@@ -83,7 +90,9 @@ class Text:
                 lines += self._entry(entry, several, block, indent + "  ")
         return lines
 
-    def _entry(self, entry: "Entry", several: bool, block: Block, indent: str) -> list[str]:
+    def _entry(
+        self, entry: "Entry", several: bool, block: Block, indent: str
+    ) -> list[str]:
         subject = ""
         if several or not entry.name or "." in entry.name:
             subject = (entry.name or entry.expression) + ": "
@@ -133,78 +142,63 @@ class Text:
         return lines
 
     def _sheet(self, numbers: Any, row: str, column: str, block: Block) -> list[str]:
-        """A matrix as text."""
+        """A matrix as text: labels, titles over the columns, a bar between heads."""
         height, width = numbers.shape
-        heads = block_heads(column, width, block)
         rows = some(height, ROWS, keep=block.follow if row == "T" else None)
         labels = {r: self._label(row, r, block, height) for r in rows if r is not None}
         margin = max(columns(label) for label in labels.values())
-        titles = [""] * width
-        if column == "T" and block.tokens:
-            titles = [clip(token, 10) for token in block.tokens]
-        elif column == "H":
-            titles = [f"head {c + 1}" for c in range(width)]
-        cells = {r: {} for r in labels}  # type: dict[int, dict[int, str]]
-        room = (WIDTH - 6 - margin) // 11
-        shown = some(width, max(room, 3))
-        for r in labels:
-            values = numbers[r]
-            cells[r] = {c: number(values[c].item()) for c in shown if c is not None}
-        wide = max([columns(t) for t in titles] + [len(c) for row_ in cells.values() for c in row_.values()])
+        shown = some(width, max((WIDTH - 6 - margin) // 11, 3))
+        picked = [c for c in shown if c is not None]
+        cells = {r: {c: number(numbers[r, c].item()) for c in picked} for r in labels}
+        titles = {c: column_title(column, c, block) for c in picked}
+        wide = max(columns(t) for t in [*titles.values(), *cells[0].values()])
+        wide = max(
+            wide, *(len(text) for line in cells.values() for text in line.values())
+        )
+
+        head = head_width(block, width) if column == "H*D" else 0
+        starts = {}  # where each column's cell begins
+        gaps = {}  # what stands before it
+        at, last = margin, None
+        for c in shown:
+            if c is None:
+                at, last = at + len("  ..."), None
+                continue
+            apart = head and last is not None and c // head != last // head
+            gaps[c] = " |  " if apart else "  "
+            starts[c] = at + len(gaps[c])
+            at, last = starts[c] + wide, c
+
+        def line(label: str, texts: dict[int, str]) -> str:
+            parts = ["  ..." if c is None else gaps[c] + texts[c] for c in shown]
+            return pad(label, margin) + "".join(parts)
+
         lines = []
-        if heads:
-            lines.append(" " * margin + self._head_titles(shown, heads, wide))
-        if any(titles):
-            lines.append(" " * margin + self._join(shown, heads, {c: pad(titles[c], wide) for c in shown if c is not None}, wide))
+        if head:
+            over = ""
+            for c in picked:
+                first = (
+                    c == picked[0] or (c - 1) // head != c // head or c - 1 not in gaps
+                )
+                if first and (not over or len(over) < starts[c]):
+                    over = over.ljust(starts[c]) + self._place("H", c // head, None)
+            lines.append(over)
+        if any(titles.values()):
+            lines.append(line("", {c: pad(titles[c], wide) for c in picked}))
         for r in rows:
             if r is None:
                 lines.append("...")
-                continue
-            line = {c: cells[r][c].rjust(wide) for c in shown if c is not None}
-            lines.append(pad(labels[r], margin) + self._join(shown, heads, line, wide))
+            else:
+                texts = {c: text.rjust(wide) for c, text in cells[r].items()}
+                lines.append(line(labels[r], texts))
         return lines
-
-    @staticmethod
-    def _join(shown: list[int | None], heads: list[int], cells: dict[int, str], wide: int) -> str:
-        """Cells of a row; a bar between heads, dots for columns left out."""
-        text, last = "", None
-        for c in shown:
-            if c is None:
-                text += "  ..."
-                last = None
-                continue
-            bar = heads and last is not None and heads[c] != heads[last]
-            text += (" |" if bar else "") + "  " + cells[c]
-            last = c
-        return text
-
-    def _head_titles(self, shown: list[int | None], heads: list[int], wide: int) -> str:
-        """The line over the columns that says which head each group belongs to."""
-        text = ""
-        position, last = 0, None
-        for c in shown:
-            if c is None:
-                position += 5
-                last = None
-                continue
-            if last is not None and heads[c] != heads[last]:
-                position += 2
-            if last is None or heads[c] != heads[last]:
-                title = self._place("H", heads[c], None)
-                if len(text) > position:
-                    title = f"head {heads[c] + 1}"
-                if len(text) <= position:
-                    text = text.ljust(position + 2) + title
-            position += 2 + wide
-            last = c
-        return text
 
     def _place(self, axis: str, index: int, block: Block | None) -> str:
         """An index on an axis in words; the index itself is told once a block."""
         name = f"axis {axis}, index {index}"
         if axis == "T" and block and block.tokens:
             return f"{clip(block.tokens[index], 24)} (index {index})"
-        if axis in ("H", "B"):
+        if axis in ("H", "B", "2*B"):
             name = f"{'head' if axis == 'H' else 'sentence'} {index + 1}"
             if name not in self._told:
                 self._told.add(name)
@@ -217,7 +211,9 @@ class Text:
             return clip(block.tokens[index], 12)
         if axis == "H*D":
             width = head_width(block, size)
-            return f"head {index // width + 1}, row {index}" if width else f"row {index}"
+            return (
+                f"head {index // width + 1}, row {index}" if width else f"row {index}"
+            )
         if axis in ("B", "H"):
             return f"{'head' if axis == 'H' else 'sentence'} {index + 1}"
         if axis == "V":
@@ -228,7 +224,7 @@ class Text:
 
     @staticmethod
     def _roles(entry: "Entry", block: Block) -> list[str]:
-        """The entry's axes by the walk's letters, also where a class names them itself."""
+        """The entry's axes by the walk's letters, where a class has its own names too."""
         split = [e for e in block.entries if "num_heads" in e.axes and block.numbers]
         if not split:
             return list(entry.axes)
@@ -274,8 +270,12 @@ def heading(title: Title) -> str:
 
 
 def followed(entry: "Entry", position: int, at: int) -> list[list[str]]:
-    """Rows (index, offset, values): the vectors at `position` of the tensor's axis `at`."""
-    dims = range(len(entry.shape)) if at == len(entry.shape) - 1 else range(len(entry.shape) - 1)
+    """Rows (index, offset, values): the vectors at `position` of the axis `at`."""
+    dims = (
+        range(len(entry.shape))
+        if at == len(entry.shape) - 1
+        else range(len(entry.shape) - 1)
+    )
     ranges = [[position] if d == at else range(entry.shape[d]) for d in dims]
     rows = []
     picked = list(product(*ranges))
@@ -284,13 +284,27 @@ def followed(entry: "Entry", position: int, at: int) -> list[list[str]]:
             rows.append(["...", "", ""])
             continue
         index = picked[i]
-        offset = entry.offset + sum(a * s for a, s in zip(index, entry.stride, strict=False))
+        offset = entry.offset + sum(
+            a * s for a, s in zip(index, entry.stride, strict=False)
+        )
         vector = entry.numbers()[index].reshape(-1)
         values = [number(vector[c].item()) for c in range(min(vector.numel(), 6))]
         more = " ..." if vector.numel() > 6 else ""
         step = entry.stride[-1] if len(index) < len(entry.shape) else 1
-        every = "" if step == 1 or vector.numel() == 1 else f", every {step}th" if step > 3 else f", step {step}"
-        rows.append([f"{entry.name}{list(index)}", f"offset {offset}{every}", "  ".join(values) + more])
+        every = (
+            ""
+            if step == 1 or vector.numel() == 1
+            else f", every {step}th"
+            if step > 3
+            else f", step {step}"
+        )
+        rows.append(
+            [
+                f"{entry.name}{list(index)}",
+                f"offset {offset}{every}",
+                "  ".join(values) + more,
+            ]
+        )
     return rows
 
 
@@ -299,10 +313,11 @@ def address(entry: "Entry") -> int:
     return entry.tensor.untyped_storage().data_ptr()
 
 
-def block_heads(axis: str, width: int, block: Block) -> list[int]:
-    """Which head each column belongs to; empty when the columns are not heads'."""
-    head = head_width(block, width)
-    return [c // head for c in range(width)] if axis == "H*D" and head else []
+def column_title(axis: str, column: int, block: Block) -> str:
+    """What stands over a column: its token or its head, where it is one's."""
+    if axis == "T" and block.tokens:
+        return clip(block.tokens[column], 10)
+    return f"head {column + 1}" if axis == "H" else ""
 
 
 def head_width(block: Block, width: int) -> int:
@@ -311,7 +326,7 @@ def head_width(block: Block, width: int) -> int:
 
 
 def some(size: int, most: int, keep: int | None = None) -> list[int | None]:
-    """Indices 0 to size - 1, or the first and last of them with None for those left out."""
+    """Indices 0 to size - 1, or the first and last of them around None for the rest."""
     if size <= most:
         return list(range(size))
     tail = max(1, most // 4)
@@ -336,7 +351,11 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        0
+        if unicodedata.combining(c)
+        else 2
+        if unicodedata.east_asian_width(c) in "WF"
+        else 1
         for c in text
     )
 
@@ -366,7 +385,7 @@ def squeeze(text: str, width: int) -> str:
 
 
 def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """The text in lines of at most WIDTH columns; a shape such as (1, 4, 6) stays whole."""
+    """The text in lines of at most WIDTH columns; a shape, (1, 4, 6), stays whole."""
     text = re.sub(r"(?<=\d), (?=\d)", ",\0", text)
     # textwrap counts characters: this one makes up for the second column of a wide one
     filled = text
@@ -397,7 +416,10 @@ def noted(note: str | Table | Drawing) -> list[str]:
 def table(note: Table) -> list[str]:
     """A table under its header."""
     rows = [note.header, *note.rows]
-    rows = [rows[i] if i is not None else ("...",) * len(rows[0]) for i in some(len(rows), ROWS + 1)]
+    rows = [
+        rows[i] if i is not None else ("...",) * len(rows[0])
+        for i in some(len(rows), ROWS + 1)
+    ]
     wide = [max(columns(row[c]) for row in rows) for c in range(len(note.header))]
     while (over := sum(wide) + 2 * len(wide) - WIDTH) > 0:
         widest = wide.index(max(wide))
