@@ -340,6 +340,41 @@ def one_thread():
     torch.set_rng_state(state)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def debugger(request, tmp_path_factory):
+    """One run of the debugger over all files, begun before the proofs, beside them.
+
+    Yields (process, its two output files, {copy's name: path}), or None where no test
+    that was selected asks for it.
+    """
+    if not any("answers" in item.fixturenames for item in request.session.items):
+        yield None
+        return
+    folder = tmp_path_factory.mktemp("cases")
+    copies = {}
+    for number, path in enumerate(CORRECT + FAULTY):
+        copy = folder / f"attention_{number}.py"
+        copy.write_text(blanked(path.read_text()))
+        copies[copy.name] = path
+    command = [sys.executable, "-m", "steps.step23", "--json"]
+    command += [str(folder / name) for name in copies]
+    files = folder / "stdout", folder / "stderr"
+    with files[0].open("w") as stdout, files[1].open("w") as stderr:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=stdout, stderr=stderr)
+    yield process, files, copies
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def answers(debugger):
+    """The debugger's answers, by the case's path."""
+    process, (stdout, stderr), copies = debugger
+    assert process.wait() == 1, stderr.read_text()
+    lines = [json.loads(line) for line in stdout.read_text().splitlines()]
+    return {copies[Path(answer["file"]).name]: answer for answer in lines}
+
+
 @pytest.mark.parametrize("path", CORRECT, ids=name_of)
 def test_correct_module_agrees_with_plain_loops(path):
     source = path.read_text()
@@ -373,26 +408,6 @@ def test_every_family_and_two_styles_of_each_kind():
     }  # fmt: skip
     kinds = [entry["kind"] for entry in fields]
     assert not [kind for kind in kinds if kinds.count(kind) < 2]
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    """The debugger's answers for all files, from one run, by the case's path."""
-    folder = tmp_path_factory.mktemp("cases")
-    copies = {}
-    for number, path in enumerate(CORRECT + FAULTY):
-        copy = folder / f"attention_{number}.py"
-        copy.write_text(blanked(path.read_text()))
-        copies[copy.name] = path
-    command = [sys.executable, "-m", "steps.step23", "--json"]
-    run = subprocess.run(
-        command + [str(folder / name) for name in copies],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    lines = [json.loads(line) for line in run.stdout.splitlines()]
-    return {copies[Path(answer["file"]).name]: answer for answer in lines}
 
 
 @pytest.mark.parametrize("path", CORRECT, ids=name_of)

@@ -1,9 +1,10 @@
 # bug: device: the mask is not registered and stays on the CPU
 # kind: mask-not-buffer
-# line: 21
-# seen_at: 27
+# line: 22
+# seen_at: 28
+# also_accept: 21
 # fails: meta
-# fix: 21: self.register_buffer("later", later, persistent=False)
+# fix: 22: self.register_buffer("later", later, persistent=False)
 # build: MultiHead(d_in, d_out, context_length, dropout, num_heads, qkv_bias=bias)
 # qkvo: cat([h.q for h in m.heads]), cat([h.k for h in m.heads]), cat([h.v for h in m.heads]), m.mix
 import torch

@@ -1,8 +1,9 @@
 # bug: scale: divided by the inverse root, so the scores grow
 # kind: wrong-scale
-# line: 28
+# line: 29
+# also_accept: 18
 # fails: eval
-# fix: 28: sim = einsum("b h i d, b h j d -> b h i j", q, k) * self.scale
+# fix: 29: sim = einsum("b h i d, b h j d -> b h i j", q, k) * self.scale
 # build: Attention(dim=d_in, heads=num_heads, dim_head=head_dim, dropout=dropout)
 # qkvo: m.to_q, part(m.to_kv, 0, 2), part(m.to_kv, 1, 2), (m.to_out.weight, None)
 import torch

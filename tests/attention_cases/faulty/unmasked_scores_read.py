@@ -1,8 +1,9 @@
 # bug: mask: the softmax reads the unmasked scores
 # kind: unmasked-scores-read
-# line: 54
+# line: 55
+# also_accept: 54
 # fails: eval
-# fix: 54: weights = torch.softmax(masked / self.head_dim**0.5, dim=-1)
+# fix: 55: weights = torch.softmax(masked / self.head_dim**0.5, dim=-1)
 # build: MultiHeadAttention({"emb_dim": d_out, "n_heads": num_heads, "context_length": context_length, "drop_rate": dropout, "qkv_bias": bias})
 # qkvo: m.W_query, m.W_key, m.W_value, m.out_proj
 import torch
