@@ -10,7 +10,7 @@ from steps.debugger.judge import AFTER, CONTEXTS, Judgement
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.roles import WORDS, role_in
-from steps.debugger.run import Node
+from steps.debugger.run import Node, record
 from steps.debugger.stages import CLOSE, Label, Reference, Stage, match
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
@@ -19,6 +19,7 @@ from steps.walk.source import Place, Source, Statement
 if TYPE_CHECKING:
     from steps.debugger.examine import Case
 
+UNSCALED = ("The scores are not divided", "The scores are scaled once by the fourth root")
 RIGHT = {
     "split": "tensor.view(b, num_tokens, num_heads, head_dim).transpose(1, 2)",
     "scores": "queries @ keys.transpose(-2, -1), with (b, num_heads, num_tokens, head_dim) each",
@@ -95,6 +96,27 @@ class File:
                     local = self._local(function, value.id, node.lineno)  # type: ignore[attr-defined]
                     at = local or node
                 return Place(self.source.file, at.lineno, at.end_lineno, at.col_offset, at.end_col_offset)  # type: ignore
+        return None
+
+    def definition(self, owner: Any, name: str) -> Place | None:
+        """Where the class of `owner` defines a method."""
+        for cls in ast.walk(self.tree) if self.tree is not None else ():
+            if isinstance(cls, ast.ClassDef) and cls.name == type(owner).__name__:
+                for node in cls.body:
+                    if isinstance(node, ast.FunctionDef) and node.name == name:
+                        return Place(self.source.file, node.lineno, node.lineno, node.col_offset, None)  # type: ignore
+        return None
+
+    def floor_division(self, owner: Any) -> Place | None:
+        """The constructor's first statement with a //."""
+        for cls in ast.walk(self.tree) if self.tree is not None else ():
+            if isinstance(cls, ast.ClassDef) and cls.name == type(owner).__name__:
+                for function in cls.body:
+                    if not isinstance(function, ast.FunctionDef) or function.name != "__init__":
+                        continue
+                    for node in ast.walk(function):
+                        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
+                            return Place(self.source.file, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)  # type: ignore
         return None
 
     @staticmethod
@@ -229,7 +251,22 @@ def blame(case: "Case", file: File) -> Finding | None:
     inputs = list(fault.inputs) if fault is not None else failing_inputs(case)
     seen = fault.line if fault is not None else (run.place.line if run.place else None)
 
+    if fault is not None:
+        again = reused_layer(case, file, fault)
+        if again is not None:
+            return again
     thrown = thrown_away(case, inputs, fault)
+    if thrown is not None and thrown.entry.name:
+        reader = next((n for n in run.nodes[thrown.index + 1 :] if thrown.inputs[0] in n.inputs), None)
+        if reader is not None and (fault is None or reader.index <= fault.index or fault in run.nodes):
+            line, column, statement = file.at(reader.entry.place)
+            made, read = thrown.entry.name, labels[thrown.inputs[0]].stage.name
+            kind = "mask" if "masked" in labels[thrown].stage.name else "scale" if "scaled" in labels[thrown].stage.name else "softmax"
+            return Finding(
+                line, column, statement, kind,
+                f"It reads the {read}; {made!r}, made for it at line {thrown.line}, is read by nothing.",
+                f"read {made}", f"made from the {read}", seen_at=seen, node=reader,
+            )
     if thrown is not None:
         line, column, statement = file.at(thrown.entry.place)
         what = labels[thrown].stage.name if thrown in labels else "its result"
@@ -254,6 +291,12 @@ def blame(case: "Case", file: File) -> Finding | None:
     if fault is None:
         return raised(case, file)
     finding = described_fault(case, file, fault)
+    if finding.kind == "scale" and finding.message.startswith(UNSCALED):
+        at = unscaled_scores(case, inputs)
+        if at is not None:
+            finding.line, finding.column, finding.statement = file.at(at.entry.place)
+            finding.node, finding.seen_at = at, fault.line
+            return finding
     cause = deeper(case, file, fault, finding)
     return cause or finding
 
@@ -304,12 +347,49 @@ def swapped_scores(case: "Case", inputs: list[Node], fault: Node | None) -> Node
         label = judgement.labels.get(node)
         if label is None or not label.swapped or label.stage.rank > 5:
             continue
+        if not mended_by_turning(case, first_swapped(judgement, node)):
+            continue
         while True:
             before = [n for n in node.inputs if n in judgement.labels and judgement.labels[n].swapped]
             if not before:
                 return node
             node = before[0]
     return None
+
+
+def first_unfinished(judgement: Judgement, node: Node) -> Node:
+    """The first of the operations before whose rows do not sum to 1 yet."""
+    seen, todo, first = set(), [node], node
+    while todo:
+        at = todo.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        label = judgement.labels.get(at)
+        if label is None or label.stage.part != "sum":
+            continue
+        first = min(first, at, key=lambda n: n.index)
+        todo += at.inputs
+    return first
+
+
+def first_swapped(judgement: Judgement, node: Node) -> Node:
+    while True:
+        before = [n for n in node.inputs if n in judgement.labels and judgement.labels[n].swapped]
+        if not before:
+            return node
+        node = before[0]
+
+
+def mended_by_turning(case: "Case", node: Node) -> bool:
+    """Whether the module is right once these scores are turned: run again with them turned."""
+    judgement = case.judgement
+    assert judgement is not None
+    axes = judgement.labels[node].axes
+    if "T" not in axes or "S" not in axes or not node.number:
+        return True
+    turned = node.value.transpose(axes.index("T"), axes.index("S")).contiguous()
+    return is_clean(case, {node.number: turned})
 
 
 def unfinished(case: "Case", inputs: list[Node], fault: Node | None) -> Node | None:
@@ -321,6 +401,8 @@ def unfinished(case: "Case", inputs: list[Node], fault: Node | None) -> Node | N
     reference = judgement.reference
     for node in inputs:
         label = judgement.labels.get(node)
+        if label is not None and label.stage.part == "sum" and not label.stage.name.startswith("weights"):
+            return first_unfinished(judgement, node)
         if label is None or not label.stage.name.startswith("weights,") or not label.stage.part:
             continue
         if fault is not None:
@@ -340,6 +422,48 @@ def unfinished(case: "Case", inputs: list[Node], fault: Node | None) -> Node | N
             if not before:
                 return start
             start = before[0]
+    return None
+
+
+def unscaled_scores(case: "Case", inputs: list[Node]) -> Node | None:
+    """Where the scores that were never scaled come from: a scaling that changes nothing,
+    else the product."""
+    judgement = case.judgement
+    assert judgement is not None
+    labels = judgement.labels
+    node = next((n for n in inputs if n in labels and labels[n].stage.part == "scale"), None)
+    half = node is not None and "half" in labels[node].stage.name
+    while node is not None:
+        before = [n for n in node.inputs if n in labels and labels[n].stage.name.startswith("scores")]
+        if not before:
+            return node if half or node.entry.function == "baddbmm" else None
+        if labels[before[0]].stage.name == labels[node].stage.name and node.entry.origin != "rearranged":
+            same = before[0].value.shape == node.value.shape and torch.equal(before[0].value, node.value)
+            if same and node.entry.tensor is not before[0].entry.tensor:
+                return node
+        node = before[0]
+    return None
+
+
+def reused_layer(case: "Case", file: File, fault: Node) -> Finding | None:
+    """An output projection that is one of the query, key and value layers again."""
+    judgement = case.judgement
+    assert judgement is not None
+    if not any(judgement.labels[n].stage.rank >= CONTEXTS for n in fault.inputs if n in judgement.labels):
+        return None
+    for p in case.found:
+        if p.node is fault:
+            continue
+        for path in p.paths:
+            if path in fault.params:
+                line, column, statement = file.at(shared_place(case, file, p) if "." in path else fault.entry.place)
+                role = next((WORDS[r] for r, ps in judgement.heads.roles.items() if p in ps), "queries")
+                return Finding(
+                    line, column, statement, "projection",
+                    f"The output is projected by {p.layer!r}, the layer that makes the {role}.",
+                    "a layer of its own for the output", f"{p.layer!r} used for two roles",
+                    seen_at=fault.line, node=fault,
+                )
     return None
 
 
@@ -611,7 +735,7 @@ def alternatives(value: torch.Tensor, reference: Reference) -> tuple[str, str] |
         "one more": "The mask starts one place too late: each token sees the next one.",
     }
     scales = {
-        "right": root, "not": 1.0, "twice": root * root, "by the root of the whole width": (D * H) ** -0.5,
+        "right": root, "not": 1.0, "once by the fourth root": D**-0.25, "twice": root * root, "by the root of the whole width": (D * H) ** -0.5,
         "by head_dim, not its root": 1 / D, "by multiplying with the root": D**0.5, "by the root of the tokens": T**-0.5,
         "by the root of the number of heads": H**-0.5,
     }
@@ -629,6 +753,8 @@ def alternatives(value: torch.Tensor, reference: Reference) -> tuple[str, str] |
         for mask, blocked in masks.items():
             scores = (reference.raw * factor).masked_fill(blocked, -1e30)
             for axis, word in axes.items():
+                if scale.startswith("once") and (mask, axis) != ("right", 3):
+                    continue
                 if axis != 3 and (scale, mask) not in (("right", "right"), ("right", "none"), ("not", "right")):
                     continue
                 if (scale, mask, axis) == ("right", "right", 3):
@@ -785,7 +911,7 @@ def wrong_setting(case: "Case", file: File, node: Node | None, finding: Finding)
     _, _, statement = file.at(place)
     text = statement
     D, H = judgement.heads.D, judgement.heads.H
-    plain = {D, H, D * H, case.sizes.d_in, case.sizes.context, case.sizes.p}
+    plain = {D, H, D * H, case.sizes.d_in, case.sizes.context, case.sizes.p, D**0.5, D**-0.5}
     for owner in case.module.modules():
         for name, value in list(vars(owner).items()):
             if type(value) not in (int, float) or name.startswith("_") or name == "training":
@@ -836,14 +962,30 @@ def holder_of(case: "Case", owner: nn.Module, name: str) -> tuple[Any, str]:
     return owner, name
 
 
-def is_clean(case: "Case") -> bool:
+def is_clean(case: "Case", replace: dict[int, torch.Tensor] | None = None) -> bool:
+    """Whether the module, as it is now or with results replaced, has no fault."""
     from steps.debugger.examine import copy_case, judge_run, run_twice
 
     again = copy_case(case, case.said, case.how)
     run_twice(again)
     assert again.run is not None
-    if again.run.error is not None:
+    if again.run.error is not None and not replace:
         return False
+    if replace:
+        torch.manual_seed(1)
+        run = record(case.module, lambda: case.forward(case.module, case.x), case.x, case.file, weights=case.weights, replace=replace)
+        output = run.output
+        judgement = case.judgement
+        assert judgement is not None
+        if output is None:
+            return False
+        if any(s.rank == 8 for s in judgement.reference.stages):
+            return any(
+                match(output.double(), s, float(output.double().sum())) is not None
+                for s in judgement.reference.stages if s.rank == 8
+            )
+        label = judgement.reference.label(output)
+        return label is not None and label.stage.rank >= CONTEXTS
     judge_run(again)
     return again.judgement is not None and again.judgement.clean
 
@@ -908,6 +1050,13 @@ def raised(case: "Case", file: File) -> Finding:
         if bad:
             finding.message = f"{name!r} is applied to {words[0]}, which a layer has projected already, not to x: {error}."
             finding.kind, finding.expected = "projection", RIGHT["projection"]
+        elif given == wide.shape[-1] * (judgement.heads.H if judgement else 0):
+            finding.kind = "constructor"
+            finding.message = (
+                f"Every head is as wide as the whole: joined, they have {given} features, and "
+                f"{name!r} takes {wide.shape[-1]}. The constructor did not divide the width by the heads."
+            )
+            finding.expected = "head_dim = d_out // num_heads"
         elif at is not None and given != wide.shape[-1]:
             where = file.at(at)
             finding.line, finding.column, finding.statement = where
@@ -940,7 +1089,8 @@ def two_roles(case: "Case", file: File) -> Finding | None:
         seen: dict[tuple[str, ...], int] = {}
         for number, p in enumerate(ps):
             if p.paths in seen:
-                line, column, statement = file.at(shared_place(case, file, p))
+                spare = sibling_unused(case, p.paths[0])
+                line, column, statement = file.at(p.node.entry.place if spare else shared_place(case, file, p))
                 return Finding(
                     line, column, statement, "projection",
                     f"Heads {seen[p.paths] + 1} and {number + 1} use the same weights ({p.layer}), so "
@@ -949,6 +1099,21 @@ def two_roles(case: "Case", file: File) -> Finding | None:
                     seen_at=p.node.line, node=p.node,
                 )
             seen[p.paths] = number
+    H = judgement.heads.H
+    for role, ps in roles.items():
+        for p in ps[:1]:
+            weight = case.weights.get(p.paths[0])
+            if weight is None or H < 2 or len(ps) > 1 or judgement.heads.kv_heads or p.deep:
+                continue
+            if weight.numel() * H < p.width * case.sizes.d_in:
+                line, column, statement = file.at(p.node.entry.place)
+                return Finding(
+                    line, column, statement, "projection",
+                    f"The input is cut into heads first, and one small layer, {p.layer!r} of shape "
+                    f"{tuple(weight.shape)}, makes the {WORDS[role]} of every head: the heads share their weights.",
+                    "a projection from all features to all heads, then the split", f"{H} heads, one layer",
+                    seen_at=p.node.line, node=p.node,
+                )
     for role, ps in roles.items():
         for p in ps:
             if p.deep and any(not other.deep for other_ps in roles.values() for other in other_ps):
@@ -967,6 +1132,13 @@ def two_roles(case: "Case", file: File) -> Finding | None:
             RIGHT["projection"], f"{WORDS[role]} from {layer!r}", seen_at=node.line, node=node,
         )
     return None
+
+
+def sibling_unused(case: "Case", path: str) -> bool:
+    """Whether the list that a weight is in has others, which no projection used."""
+    pattern = re.sub(r"\\\.\d+", r"\\.\\d+", re.escape(path))
+    used = {p for projection in case.found for p in projection.paths}
+    return any(re.fullmatch(pattern, other) and other not in used for other in case.weights)
 
 
 def shared(case: "Case", file: File, p: Any, first: str, second: str) -> Finding:

@@ -40,7 +40,7 @@ def judge(
     weights: dict[str, torch.Tensor],
 ) -> Judgement:
     """Label the run's operations under one reading of its projections."""
-    reference = Reference(heads.q, heads.k, heads.v, causal)
+    reference = Reference(heads.q, heads.k, heads.v, causal, heads.strided)
     verdict = Judgement(heads, reference)
     labels = verdict.labels
     projected = {p.node: p for p in found}
@@ -60,9 +60,12 @@ def judge(
             labels[node] = Label(Stage("a projection, before its bias", node.value, (), 1), [])
             continue
         label = reference.label(node.value)
-        if node in projected and (label is None or label.stage.rank > 2):
+        scaled = node in projected and not torch.equal(node.value.double().reshape(-1), projected[node].value.reshape(-1))
+        if node in projected and (label is None or label.stage.rank > 2) and not (scaled and projected[node].node.entry.function == "linear" and own_weight(projected[node])):
             what = "a projection" if projected[node] in used_by_roles else "another projection"
             label = Label(Stage(what, node.value, (), 1), [])
+        if label is None:
+            label = row_sums(node, labels)
         if label is None:
             label = output_label(node, labels, heads, spare)
         if label is not None:
@@ -75,6 +78,18 @@ def judge(
     verdict.conflicts += heads.conflicts
     verdict.named += heads.named
     return verdict
+
+
+def own_weight(p: Projection) -> bool:
+    """Whether a linear call was given something made from the weight, not the weight."""
+    call = p.node.entry.call
+    if call is None or len(call[1]) < 2:
+        return False
+    given = call[1][1]
+    return all(
+        given is not t and given.untyped_storage()._cdata != t.untyped_storage()._cdata
+        for t in p.node.params.values()
+    )
 
 
 def add_packed(reference: Reference, heads: Heads) -> None:
@@ -90,7 +105,8 @@ def add_outputs(
     reference: Reference, heads: Heads, weights: dict[str, torch.Tensor], role_paths: set[str]
 ) -> list[Stage]:
     """The output stage for every weight that could be the output projection."""
-    joined = reference.contexts.permute(0, 2, 1, 3).flatten(2)
+    order = (0, 2, 3, 1) if reference.strided else (0, 2, 1, 3)
+    joined = reference.contexts.permute(order).flatten(2)
     width = joined.shape[-1]
     made = []
     biases: list[torch.Tensor | None] = [None]
@@ -119,6 +135,21 @@ def add_outputs(
                 made.append(Stage("output", value, ("B", "T", "E"), OUTPUT))
     reference.stages += made
     return made
+
+
+def row_sums(node: Node, labels: dict[Node, Label]) -> Label | None:
+    """The sums of weights that are not normalised yet, over their keys."""
+    if len(node.inputs) != 1 or node.inputs[0] not in labels:
+        return None
+    before, label = node.inputs[0].value, labels[node.inputs[0]]
+    if "not " not in label.stage.name or not label.stage.name.startswith("weights") or "S" not in label.axes:
+        return None
+    sums = before.sum(label.axes.index("S"))
+    if sums.numel() != node.value.numel() or sums.dtype != node.value.dtype:
+        return None
+    if not bool(torch.isclose(sums.reshape(-1), node.value.reshape(-1), rtol=1e-6).all()):
+        return None
+    return Label(Stage("row sums", node.value, (), 5), [])
 
 
 def output_label(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from steps.debugger.build import Sizes, fill, owner_of, set_at
-from steps.debugger.explain import RIGHT, WORDS, File, Finding, apply, path_of, raised, rows
+from steps.debugger.explain import RIGHT, WORDS, File, Finding, apply, mark, path_of, raised, rows
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.roles import Heads
@@ -103,7 +103,7 @@ def first_fault(case: "Case") -> Diagnosis | None:
     """The first of the further probes that finds something, as a diagnosis."""
     file = File(case.file)
     for probe in (
-        hidden_tensors, unused_layers, train_mode, half_precision, other_device, other_lengths,
+        hidden_tensors, unused_layers, gradients, train_mode, half_precision, other_device, other_lengths,
         strong_scores, bias_flag, width_not_divisible,
     ):
         finding = probe(case, file)
@@ -200,6 +200,44 @@ def unused_layers(case: "Case", file: File) -> Finding | None:
     return None
 
 
+def gradients(case: "Case", file: File) -> Finding | None:
+    """A weight that the output depends on and no gradient reaches."""
+    module = copy.deepcopy(case.module)
+    torch.manual_seed(1)
+    state = state_of(module)
+    weights = {path: state[path] for path in case.weights if path in state}
+    for tensor in weights.values():
+        if tensor.is_leaf:
+            tensor.requires_grad_(True)
+    run = record(module, lambda: case.forward(module, case.x), case.x, case.file, weights=weights, grad=True)
+    if run.error is not None or run.output is None:
+        return None
+    if run.output.requires_grad:
+        leaves = {p: t for p, t in weights.items() if t.is_leaf and t.dim() >= 2}
+        found = torch.autograd.grad(run.output.pow(2).sum(), list(leaves.values()), allow_unused=True)
+        lost = [path for path, grad in zip(leaves, found, strict=True) if grad is None]
+    else:
+        lost = [path for path, t in weights.items() if t.dim() >= 2]
+    if not lost:
+        return None
+    for node in run.nodes:
+        before = [t for t in node.entry.inputs if t.requires_grad]
+        if before and not node.entry.tensor.requires_grad and node.entry.tensor.is_floating_point():
+            line, column, statement = file.at(node.entry.place)
+            return Finding(
+                line, column, statement, "training",
+                f"No gradient goes through it: {lost[0]!r} is used and never trained.",
+                "the tensor itself, without detach(), .data or no_grad()", "a result cut off from its weights",
+                seen_at=line, node=case.run.nodes[node.index] if case.run and node.index < len(case.run.nodes) else None,
+            )
+    node = next((n for n in run.nodes if lost[0] in n.params), None)
+    line, column, statement = file.at(node.entry.place if node else None)
+    return Finding(
+        line, column, statement, "training", f"No gradient reaches {lost[0]!r}: it is used and never trained.",
+        "a forward pass that autograd can follow", "no gradient", seen_at=line,
+    )
+
+
 def train_mode(case: "Case", file: File) -> Finding | None:
     """Dropout in the wrong place, of the wrong strength, or lost, in train mode."""
     if case.judgement is None:
@@ -211,9 +249,16 @@ def train_mode(case: "Case", file: File) -> Finding | None:
         if owner:
             inner = owner_of(case.module, owner)
             del inner
-    layers = [m for m in module.modules() if isinstance(m, nn.Dropout) and m.p > 0]
-    for layer in layers:
-        layer.p = case.sizes.p if layer.p >= 1 else layer.p
+    rate = case.sizes.p if case.built is not None and "p" in case.built.named.values() else None
+    layers = {n: m for n, m in module.named_modules() if isinstance(m, nn.Dropout) and m.p > 0}
+    for name, layer in layers.items():
+        if rate is not None and abs(layer.p - rate) > 1e-9:
+            line, column, statement = made_at(case, file, name)
+            return Finding(
+                line, column, statement, "dropout",
+                f"The constructor is asked for a dropout rate of {rate:g}, and {name!r} is made with {layer.p:g}.",
+                "nn.Dropout(dropout)", f"p = {layer.p:g}", seen_at=line,
+            )
     run = again(case, case.x, module, seed=3)
     first = case.run
     assert first is not None
@@ -230,7 +275,7 @@ def train_mode(case: "Case", file: File) -> Finding | None:
     )
     if not aligned:
         return None
-    random = 0
+    random, elsewhere, on_contexts = 0, False, None
     moved: set[Node] = set()
     for node, calm in zip(run.nodes, first.nodes, strict=True):
         if not node.uses_x or same(node.value, calm.value):
@@ -256,6 +301,19 @@ def train_mode(case: "Case", file: File) -> Finding | None:
                 "weights = self.dropout(torch.softmax(scores, dim=-1))", "dropout on the scores",
                 seen_at=line, node=node,
             )
+        if "not normalised" in name or "not renormalised" in name:
+            return Finding(
+                line, column, statement, "dropout",
+                "In train mode dropout comes before the rows are made to sum to 1, which undoes its "
+                "scaling: every row still sums to 1.",
+                "weights = self.dropout(weights), once the rows sum to 1", f"dropout on the {name}",
+                seen_at=line, node=node,
+            )
+        before = [case.judgement.labels.get(n) for n in calm.inputs]
+        if name == "contexts" and [b.stage.name for b in before if b is not None] == ["contexts"]:
+            on_contexts = on_contexts or node
+        else:
+            elsewhere = True
         if label is not None and label.stage.rank in (1, 2) and not label.index:
             return Finding(
                 line, column, statement, "dropout",
@@ -277,16 +335,26 @@ def train_mode(case: "Case", file: File) -> Finding | None:
                         f"times their value; here they are {times:.4g} times, and {p:.0%} are dropped.",
                         "nn.Dropout(p)", f"survivors times {times:.4g}", seen_at=line, node=node,
                     )
-    if layers and not random:
-        path = next(n for n, m in module.named_modules() if isinstance(m, nn.Dropout))
-        line, column, statement = made_at(case, file, path)
+    if on_contexts is not None and not elsewhere:
+        line, column, statement = file.at(on_contexts.entry.place)
         return Finding(
             line, column, statement, "dropout",
-            f"The dropout layer {path!r} is made and never called: in train mode nothing is dropped.",
+            "In train mode dropout falls on single features of the contexts; no attention weight is dropped.",
+            "weights = self.dropout(torch.softmax(scores, dim=-1))", "dropout on the contexts",
+            seen_at=line, node=on_contexts,
+        )
+    if not random and (layers or rate is not None):
+        path = next(iter(layers), None)
+        if path is None:
+            path = next((n for n, m in module.named_modules() if isinstance(m, nn.MultiheadAttention)), None)
+        line, column, statement = made_at(case, file, path) if path else (None, None, "")
+        if line is None:
+            line, column, statement = file.at(file.definition(case.module, "__init__"))
+        what = f"The dropout layer {path!r} is made and never called" if layers else "The dropout rate is taken and never used"
+        return Finding(
+            line, column, statement, "dropout", f"{what}: in train mode nothing is dropped.",
             "weights = self.dropout(weights)", "no dropout", seen_at=line,
         )
-    if not random and case.built is not None and "p" in case.built.named.values():
-        case.notes.append("The constructor takes a dropout rate, and in train mode nothing is dropped.")
     return None
 
 
@@ -304,6 +372,14 @@ def half_precision(case: "Case", file: File) -> Finding | None:
     module = copy.deepcopy(case.module)
     cast(module, case, torch.float16)
     run = again(case, case.x.half(), module)
+    if run.error is not None and "same dtype" in str(run.error) or "scalar type" in str(run.error):
+        line, column, statement = file.at(run.place)
+        return Finding(
+            line, column, statement, "precision",
+            f"In half precision (float16) two number types meet here: {first_line(run.error)}.",
+            "masks and weights in the scores' own dtype, such as weights.to(values.dtype)",
+            first_line(run.error), seen_at=line,
+        )
     if run.error is None or "overflow" not in str(run.error):
         return None
     line, column, statement = file.at(run.place)
@@ -353,6 +429,8 @@ def other_device(case: "Case", file: File) -> Finding | None:
 
 
 def cpu_finding(case: "Case", file: File, place: Place | None, seen: int | None, maker: Node | None, node: Node | None) -> Finding:
+    while maker is not None and any(m is not None for _, m in maker.constants):
+        maker = next(m for _, m in maker.constants if m is not None)
     line, column, statement = file.at(maker.entry.place if maker is not None else place)
     return Finding(
         line, column, statement, "device",
@@ -408,7 +486,10 @@ def other_lengths(case: "Case", file: File) -> Finding | None:
         wanted = x.shape[:2]
         comparable = case.causal or x.shape[1] == T
         if tuple(out.shape[:2]) != tuple(wanted):
-            node = run.node_of(out)
+            node = next(
+                (n for n in run.nodes if n.uses_x and not set(n.entry.shape) & {x.shape[1], x.shape[0] * x.shape[1]}),
+                run.node_of(out),
+            )
             line, column, statement = file.at(node.entry.place if node else None)
             return Finding(
                 line, column, statement, "length",
@@ -580,6 +661,9 @@ def floored(case: "Case", file: File, module: nn.Module, odd: Odd) -> tuple[int 
                 place = file.constructor(owner, name)
                 if place is not None:
                     return *file.at(place), name
+    place = file.floor_division(module)
+    if place is not None:
+        return *file.at(place), "a quotient"
     return None, None, "", ""
 
 
@@ -679,6 +763,20 @@ def without_heads(case: "Case", file: File, result: Diagnosis) -> Diagnosis:
             )
             return result
         apply(result, finding)
+        return result
+    turned = next(
+        (n for n in run.nodes if n.reads_x and n.entry.origin != "computed" and n not in case.plain
+         and sorted(n.entry.shape) == sorted(case.x.shape)), None,
+    )
+    if turned is not None and not case.found:
+        line, column, statement = file.at(turned.entry.place)
+        apply(result, Finding(
+            line, column, statement, "split",
+            f"It deals x out into shape {tuple(turned.entry.shape)} in the order of memory: the numbers of one "
+            "token end up in another sequence's or token's place.",
+            "x.transpose(0, 1)", "tokens in the wrong places", seen_at=line, node=turned,
+        ))
+        mark(result)
         return result
     result.verdict = "cannot tell"
     said = black_box(case)

@@ -58,6 +58,7 @@ class Heads:
     roles: dict[str, list[Projection]]  # "q", "k", "v" -> one a head, or one
     layout: str = ""  # of a packed layer, such as "3 H D"
     kv_heads: int = 0  # where fewer than the heads
+    strided: bool = False  # head h has every H-th feature, of three separate layers
     conflicts: int = 0  # names that speak against this reading
     named: int = 0  # names that speak for it
 
@@ -112,6 +113,7 @@ def projections(run: Run, other: Run, B: int, T: int, at: tuple[int, int]) -> tu
     found: list[Projection] = []
     of_node: dict[Node, Projection] = {}
     plain: dict[Node, str] = {}
+    carried: dict[Node, Projection] = {}  # rearranged, not yet mixed with other tokens
     aligned = len(run.nodes) == len(other.nodes)
     for node in run.nodes:
         if not node.uses_x or not node.value.is_floating_point():
@@ -119,9 +121,9 @@ def projections(run: Run, other: Run, B: int, T: int, at: tuple[int, int]) -> tu
         if node.entry.in_place and not node.inputs and not node.reads_x:
             continue
         inputs = node.inputs
-        if not all(n in plain or n in of_node for n in inputs):
+        if not all(n in plain or n in of_node or n in carried for n in inputs):
             continue
-        if len({of_node[n] for n in inputs if n in of_node}) > 1:
+        if len({of_node.get(n) or carried[n] for n in inputs if n not in plain}) > 1:
             continue
         second = other.nodes[node.index].value if aligned else None
         seen = token_axes(node.value, second, B, T, at)
@@ -129,11 +131,11 @@ def projections(run: Run, other: Run, B: int, T: int, at: tuple[int, int]) -> tu
             continue
         value, changed = seen
         wide = {p: t for p, t in node.params.items() if t.dim() >= 2}
-        source = next((of_node[n] for n in inputs if n in of_node), None)
+        source = next((of_node.get(n) or carried[n] for n in inputs if n not in plain), None)
         mixing = changed > 1
         if source is None:
             if wide and mixing and contracts(node, value):
-                projection = Projection(node, value.double(), tuple(wide))
+                projection = Projection(node, unscaled(node, value.double()), tuple(wide))
                 found.append(projection)
                 of_node[node] = projection
             elif node.entry.origin != "computed":
@@ -149,9 +151,26 @@ def projections(run: Run, other: Run, B: int, T: int, at: tuple[int, int]) -> tu
             source.parts.append(source.node)
             source.node, source.value = node, value.double()
             of_node[node] = source
-        elif node.entry.origin == "rearranged" or node.entry.origin == "copied":
-            pass
+        elif node.entry.origin != "computed":
+            carried[node] = source
     return found, plain
+
+
+def unscaled(node: Node, value: torch.Tensor) -> torch.Tensor:
+    """The projection by the layer's own weight, where a number was multiplied into it."""
+    call = node.entry.call
+    if node.entry.function != "linear" or call is None or len(call[1]) < 2:
+        return value
+    x, weight, *bias = call[1]
+    own = next((t for t in node.params.values() if t.shape == weight.shape), None)
+    if own is None or own is weight or own.untyped_storage()._cdata == weight.untyped_storage()._cdata:
+        return value
+    given = (bias or [call[2].get("bias")])[0]
+    own_bias = None
+    if given is not None:
+        own_bias = next((t for t in node.params.values() if t.shape == given.shape), given)
+    plain = torch.nn.functional.linear(x, own, own_bias).double().detach()
+    return plain if plain.shape == value.shape else value
 
 
 def contracts(node: Node, value: torch.Tensor) -> bool:
@@ -265,13 +284,34 @@ def separate(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
                 )
             else:
                 continue
+            if H > 1 and not heads.kv_heads:
+                strided = Heads(
+                    every(q.value, H), every(k.value, H), every(v.value, H), heads.roles, strided=True
+                )
+                strided.named = sum(role_in(p[0].layer) == r for r, p in heads.roles.items())
+            else:
+                strided = None
             heads.conflicts = sum(role_in(p[0].layer) not in (None, r) for r, p in heads.roles.items())
             heads.named = sum(role_in(p[0].layer) == r for r, p in heads.roles.items())
             yield heads
+            if strided is not None:
+                strided.conflicts = heads.conflicts
+                yield strided
+
+
+def every(value: torch.Tensor, H: int) -> torch.Tensor:
+    """(B, T, D*H) -> (B, H, T, D): head h has features h, h + H, h + 2H, ..."""
+    return torch.stack([value[..., h::H] for h in range(H)], 1)
 
 
 def per_head(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
     """A list of heads, each with projections of its own (or one packed layer each)."""
+    by_role = {r: [p for p in pool if role_in(re.sub(r"\.\d+", "", p.layer)) == r] for r in "qkv"}
+    count = len(by_role["q"])
+    if count > 1 and all(len(ps) == count for ps in by_role.values()) and len({p.width for p in pool}) == 1:
+        q, k, v = (torch.stack([p.value for p in by_role[r]], 1) for r in "qkv")
+        yield Heads(q, k, v, dict(by_role), named=3)
+        return
     groups: dict[str, list[Projection]] = {}
     for p in pool:
         number = re.search(r"\.(\d+)(?:\.|$)", p.paths[0])

@@ -80,7 +80,7 @@ def orders(shape: tuple[int, ...], sizes: tuple[tuple[str, int], ...]) -> tuple:
 def mixes(names: tuple[str, ...]) -> bool:
     """Merged axes that no right route makes: features before heads, heads with tokens."""
     for first, second in itertools.pairwise(names):
-        if (first, second) in (("D", "H"), ("T", "D"), ("S", "D"), ("D", "T"), ("D", "S")):
+        if (first, second) in (("T", "D"), ("S", "D"), ("D", "T"), ("D", "S")):
             return True
         if (first, second) in (("T", "S"), ("S", "T"), ("D", "B")):
             return True
@@ -89,12 +89,17 @@ def mixes(names: tuple[str, ...]) -> bool:
     return False
 
 
+JOINS = {("D", "H")}  # what may not be merged; Reference sets it for the reading at hand
+
+
 def candidates(shape: tuple[int, ...], axes: tuple[str, ...], sizes: tuple[int, ...]) -> Iterator:
     """(permutation, axis groups) under which a stage could have this shape."""
     kept = tuple((a, n) for a, n in zip(axes, sizes, strict=True) if n != 1)
     squeezed = tuple(n for n in shape if n != 1)
     for groups in orders(squeezed, kept):
         flat = [name for group in groups for name in group]
+        if any(pair in JOINS for group in groups for pair in itertools.pairwise(group)):
+            continue
         yield [axes.index(name) for name in flat], ["*".join(group) for group in groups]
 
 
@@ -199,7 +204,10 @@ class Reference:
     q: (B, H, T, D), k and v: (B, H, S, D), in float64. causal: block the future.
     """
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> None:
+    def __init__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, strided: bool = False
+    ) -> None:
+        self.strided = strided
         self.q, self.k, self.v, self.causal = q, k, v, causal
         self.D, self.T = q.shape[-1], q.shape[-2]
         root = self.D**-0.5
@@ -238,6 +246,8 @@ class Reference:
         """What stage the tensor holds, or None."""
         if not value.is_floating_point() or value.numel() < 2:
             return None
+        JOINS.clear()
+        JOINS.add(("H", "D") if self.strided else ("D", "H"))
         value = value.double()
         total = float(value.sum())
         if math.isfinite(total):
@@ -254,4 +264,57 @@ class Reference:
                     if done.part == "":
                         done.rank = 5
                     return Label(done, label.axes, label.index)
+        return self.by_hand(value)
+
+    def by_hand(self, value: torch.Tensor) -> Label | None:
+        """Weights or contexts up to one number a row; scores less one number a row."""
+        count = value.numel()
+        bhts, bhtd = ("B", "H", "T", "S"), ("B", "H", "T", "D")
+        if bool(value.isnan().any()):
+            return None
+        if count == self.weights.numel():
+            for order, groups in candidates(tuple(value.shape), bhts, tuple(self.weights.shape)):
+                if len(order) != 4:
+                    continue
+                grid = unfold(value, self.weights.shape, order)
+                sums = grid.sum(-1, keepdim=True)
+                if bool((grid >= 0).all()) and bool((sums > 0).all()) and bool(torch.isfinite(sums).all()):
+                    if bool(((grid / sums - self.weights).abs() < CLOSE).all()):
+                        stage = Stage("weights, not normalised", self.weights, bhts, 5, "sum")
+                        return Label(stage, spread(value.shape, groups))
+                    if self.causal and bool(((grid / sums - self.unmasked).abs() < CLOSE).all()):
+                        stage = Stage("weights, unmasked, not normalised", self.weights, bhts, 5, "mask")
+                        return Label(stage, spread(value.shape, groups))
+                top = grid.amax(-1, keepdim=True)
+                if bool(torch.isfinite(top).all()):
+                    near = (grid - top).exp()
+                    near = near / near.sum(-1, keepdim=True)
+                    if bool(((near - self.weights).abs() < CLOSE).all()):
+                        stage = Stage("scores, less a number a row", self.weights, bhts, 5)
+                        return Label(stage, spread(value.shape, groups))
+        if count == self.contexts.numel() and self.contexts.shape[-1] > 1:
+            for order, groups in candidates(tuple(value.shape), bhtd, tuple(self.contexts.shape)):
+                if len(order) != 4:
+                    continue
+                grid = unfold(value, self.contexts.shape, order)
+                ratio = (grid * self.contexts).sum(-1, keepdim=True) / (self.contexts**2).sum(-1, keepdim=True)
+                if bool(((grid - ratio * self.contexts).abs() <= CLOSE * grid.abs().max()).all()) and bool((ratio > 0).all()):
+                    if float(ratio.max() - ratio.min()) < 1e-9:
+                        continue
+                    stage = Stage("contexts, not normalised", self.contexts, bhtd, 6, "sum")
+                    return Label(stage, spread(value.shape, groups))
+        rows = self.weights.numel() // self.T
+        if count == rows:
+            top = self.scores[1].tensor.masked_fill(self.future, -torch.inf) if self.causal else self.scores[1].tensor
+            for name, tensor in (("row maxima", top.amax(-1)), ("row log-sums", top.logsumexp(-1))):
+                label = match(value, Stage(name, tensor, ("B", "H", "T"), 5), float(value.sum()))
+                if label:
+                    return label
         return None
+
+
+def unfold(value: torch.Tensor, shape: tuple[int, ...], order: list[int]) -> torch.Tensor:
+    """Undo a permutation and its merges: `value` as the stage's own axes."""
+    moved = value.reshape([shape[d] for d in order])
+    back = [order.index(d) for d in range(len(order))]
+    return moved.permute(back)
