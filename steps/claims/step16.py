@@ -13,7 +13,7 @@ def notes(head_queries, head_keys, scaled, wrong_scaled, multiplied, H, D):
             f"score {H**0.5:.4g} times too small."
         )
     else:
-        yield "With one head, the width of all is the width of one; with more it is not."
+        yield "With one head, the width of all is that of one; with more it is not."
     if D > 1:
         yield f"Dividing by {D}**-0.5 makes every score {D} times too large."
 

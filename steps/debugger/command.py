@@ -67,3 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser)
     flags = parser.parse_args(sys.argv[1:] if argv is None else argv)
     return check(flags.files, flags.json, flags.timeout, flags.build, flags.causal)
+
+
+def check_flags(files: Sequence[str], flags: argparse.Namespace) -> int:
+    """`check` as the flags of `add_flags`, --json and --page ask."""
+    return check(files, flags.json, flags.timeout, flags.build, flags.causal)

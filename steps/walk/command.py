@@ -290,9 +290,18 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         made.add_argument(
             "--force", action="store_true", help="let --page overwrite any file"
         )
-        flags = made.parse_args(argv)
+        made.add_argument(
+            "--check", nargs="+", metavar="FILE", help="examine your own attention"
+        )
+        from steps.debugger import command as debugger
         from steps.walk.order import titles
 
+        debugger.add_flags(made)
+        flags = made.parse_args(argv)
+        if flags.check and (flags.list or flags.predict):
+            made.error("--check goes with --json or --page only")
+        if flags.check:
+            return debugger.check_flags(flags.check, flags)
         if flags.list:
             from steps.walk.text import listing
 

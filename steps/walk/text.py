@@ -224,7 +224,7 @@ class Text:
 
     @staticmethod
     def _roles(entry: "Entry", block: Block) -> list[str]:
-        """The entry's axes by the walk's letters, where a class has its own names too."""
+        """The entry's axes by the walk's letters, whatever a class calls them."""
         split = [e for e in block.entries if "num_heads" in e.axes and block.numbers]
         if not split:
             return list(entry.axes)
