@@ -121,6 +121,7 @@ def predict(
         ask_all(settings, numbers, stdin, stdout, score)
     except (EOFError, KeyboardInterrupt):
         print(file=stdout)
+    print(file=stdout)
     for line in score.lines():
         print(line, file=stdout)
     return 0
@@ -160,11 +161,17 @@ def ask(
     axes = ", ".join(entry.axes)
     shown = f"{shape_text(entry.shape)}" + (f"  axes ({axes})" if axes else "") + f", {entry.origin}"
     tries = 0
-    score.asked += 1
-    score.skipped += 1  # until it is answered
+
+    def count() -> None:
+        """The reader has taken the question up."""
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            score.asked += 1
+            score.skipped += 1  # until it is answered
 
     def miss() -> None:
-        names = score.missed.setdefault(entry.function, [])
+        names = score.missed.setdefault(entry.function.strip("_"), [])
         if entry.name not in names:
             names.append(entry.name)
 
@@ -172,22 +179,19 @@ def ask(
         print(f"  shape of {entry.name}? ", end="", file=stdout, flush=True)
         line = stdin.readline()
         if not line:
-            if not tries:  # not answered at all: not asked
-                score.asked -= 1
-                score.skipped -= 1
             raise EOFError
         answer = line.strip()
+        if not stdin.isatty():  # nobody has typed it on the screen
+            print(answer, file=stdout)
         if answer.lower() in ("q", "quit"):
-            if not tries:
-                score.asked -= 1
-                score.skipped -= 1
             return False
         if answer.lower() in ("h", "hint", "?"):
-            tries += 1
+            count()
             miss()
             print("  " + tips["hint"], file=stdout)
             continue
         if answer.lower() in ("s", "skip"):
+            count()
             miss()
             print("  It is " + shown, file=stdout)
             return True
@@ -195,7 +199,7 @@ def ask(
         if guess is None:
             print("  " + problem, file=stdout)
             continue
-        tries += 1
+        count()
         if guess == entry.shape:
             score.skipped -= 1
             if tries == 1:

@@ -1,0 +1,535 @@
+"""The page: what is written and where, and the page itself in a real browser."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program import PROGRAM, command, main
+
+from steps.pytorch import torch
+from steps.walk import page
+
+CI = bool(os.environ.get("CI"))
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+HOSTILE = "one </script><b id=hurt>two</b> <!-- three & \u05e9\u05dc\u05d5\u05dd four"
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default page."""
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    ran = main("--page", str(file))
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    return file
+
+
+def data_of(file: Path) -> dict[str, Any]:
+    text = file.read_text(encoding="utf-8")
+    return json.loads(text.split('id="data">')[1].split("</script>")[0])
+
+
+# What is written
+
+
+def test_at_most_300_kilobytes(made: Path) -> None:
+    assert made.stat().st_size <= 300_000
+
+
+def test_the_same_bytes_again(made: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.html"
+    ran = command(PROGRAM, "--page", str(other), PYTHONHASHSEED="7")
+    assert (ran.code, ran.err) == (0, "")
+    assert other.read_bytes() == made.read_bytes()
+
+
+def test_nothing_is_loaded_from_anywhere() -> None:
+    text = page.TEMPLATE.read_text(encoding="utf-8")
+    for sign in ("http:", "https:", "//cdn", "src=", "@import", "url(", "<link", "fetch(", "import("):
+        assert sign not in text, sign
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page without its walk, for tests of where it goes."""
+    monkeypatch.setattr(page, "whole_page", lambda settings: page.MARK + "new")
+
+
+@pytest.mark.usefixtures("quick")
+class TestWhereItGoes:
+    def test_a_page_of_ours_is_overwritten(self, tmp_path: Path) -> None:
+        file = tmp_path / "page.html"
+        file.write_text("<!DOCTYPE html>\n" + page.MARK + "old", encoding="utf-8")
+        assert main("--page", str(file)).code == 0
+        assert file.read_text(encoding="utf-8") == page.MARK + "new"
+        assert [f.name for f in tmp_path.iterdir()] == ["page.html"]
+
+    def test_anything_else_only_by_force(self, tmp_path: Path) -> None:
+        file = tmp_path / "thesis.html"
+        file.write_text("years of work", encoding="utf-8")
+        ran = main("--page", str(file))
+        assert ran.code == 2
+        assert ran.err.count("\n") == 1
+        assert "--force" in ran.err
+        assert file.read_text(encoding="utf-8") == "years of work"
+        assert main("--page", str(file), "--force").code == 0
+        assert file.read_text(encoding="utf-8") == page.MARK + "new"
+
+    def test_an_empty_file_is_not_ours(self, tmp_path: Path) -> None:
+        file = tmp_path / "page.html"
+        file.touch()
+        assert main("--page", str(file)).code == 2
+
+    @pytest.mark.parametrize("flags", [[], ["--force"]])
+    @pytest.mark.parametrize(
+        ("name", "says"), [("", "directory"), ("no/page.html", "no directory"), ("f/x.html", "no directory")]
+    )
+    def test_places_that_cannot_be(self, tmp_path: Path, name: str, says: str, flags: list[str]) -> None:
+        (tmp_path / "f").write_text("a file", encoding="utf-8")
+        ran = main("--page", str(tmp_path / name), *flags)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.count("\n") == 1
+        assert "--page" in ran.err
+        assert says in ran.err
+        assert [f.name for f in tmp_path.iterdir()] == ["f"]
+
+    def test_all_or_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = tmp_path / "page.html"
+        file.write_text(page.MARK + "old", encoding="utf-8")
+
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "replace", full)
+        ran = main("--page", str(file))
+        assert ran.code == 2
+        assert "No space left on device" in ran.err
+        assert file.read_text(encoding="utf-8") == page.MARK + "old"
+        assert [f.name for f in tmp_path.iterdir()] == ["page.html"]
+
+
+# In the browser
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium; without it these tests are skipped, and fail where everything must run."""
+    missing = None
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        missing = "Playwright is not installed: pip install -r tests/requirements.txt"
+    if not BROWSER:
+        missing = "there is no Chromium: apt-get install chromium"
+    if missing:
+        if CI:
+            pytest.fail(missing)
+        pytest.skip(missing)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+class Opened:
+    """A page in the browser, and what it asked for and complained about."""
+
+    def __init__(self, browser: Any, file: Path, **context: Any) -> None:
+        context.setdefault("viewport", {"width": 1280, "height": 900})
+        self.tab = browser.new_page(**context)
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.on("console", lambda message: self.complaints.append(message.text))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.goto(file.as_uri())
+
+    def cell(self, name: str, *index: int) -> str:
+        """A selector for an element of the walk's own tensor of a name."""
+        return self.tab.evaluate(
+            """([name, index]) => {
+                const node = nodes.findLast(node => node.n === name && !node.wrong && node.views.length && node.step <= 19);
+                const e = index.reduce((sum, i, k) => sum + i * node.dims[k], 0);
+                const cell = node.views[0].cells.find(cell => cell.e === e);
+                cell.td.id = "cell-" + node.id + "-" + e;
+                return "#" + cell.td.id;
+            }""",
+            [name, list(index)],
+        )
+
+    def lit(self, name: str, kinds: str) -> set[int]:
+        """The elements of a tensor that are shown in one of these ways."""
+        return set(
+            self.tab.evaluate(
+                """([name, kinds]) => {
+                    const node = nodes.findLast(node => node.n === name && !node.wrong && node.views.length && node.step <= 19);
+                    return node.views[0].cells.filter(cell => kinds.split(" ").some(kind => cell.td.classList.contains(kind))).map(cell => cell.e);
+                }""",
+                [name, kinds],
+            )
+        )
+
+    def axe(self) -> list[str]:
+        """What axe-core finds wrong."""
+        import axe_playwright_python
+
+        script = Path(axe_playwright_python.__file__).with_name("axe.min.js")
+        self.tab.evaluate(script.read_text(encoding="utf-8"))
+        found = self.tab.evaluate("axe.run()")
+        assert len(found["passes"]) > 10
+        return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in found["violations"]]
+
+
+@pytest.fixture
+def opened(browser: Any, made: Path) -> Iterator[Opened]:
+    page_open = Opened(browser, made)
+    yield page_open
+    assert page_open.requests == [made.as_uri()]
+    assert page_open.complaints == []
+    page_open.tab.close()
+
+
+SIZES = [
+    (),
+    ("--heads", "3", "--head-dim", "2", "--d-in", "5", "--dropout", "0.25"),
+    ("--heads", "1", "--text", "The river bank was muddy and the river was old"),
+]
+
+
+@pytest.fixture(scope="session", params=SIZES, ids=["default", "three heads", "one head"])
+def sized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple:
+    file = tmp_path_factory.mktemp("sized") / "page.html"
+    assert main("--page", str(file), *request.param).code == 0
+    return file, data_of(file)
+
+
+def plain_attention(data: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The walk from x_batch to the end in plain torch, from the page's own numbers."""
+
+    def given(name: str) -> torch.Tensor:
+        node = next(n for n in data["nodes"] if n["n"] == name and n["step"] <= 19)
+        numbers = [float(value) for value in node["v"]]
+        return torch.tensor(numbers, dtype=torch.float64).view(node["sh"])
+
+    made: dict[str, torch.Tensor] = {"x_batch": given("x_batch").requires_grad_()}
+    B, T, _ = made["x_batch"].shape
+    heads = given("head_raw_scores").shape[1]
+    for role in ("query", "key", "value"):
+        many = role[:-1] + "ies" if role == "query" else role + "s"
+        made[f"mha_W_{role}.weight"] = given(f"mha_W_{role}.weight").requires_grad_()
+        packed = made["x_batch"] @ made[f"mha_W_{role}.weight"].T
+        made[f"packed_{many}"] = packed
+        by_token = packed.unflatten(-1, (heads, -1))
+        made[f"{many}_by_token"] = by_token
+        made[f"head_{many}"] = torch.stack([by_token[:, :, h] for h in range(heads)], dim=1)
+    made["head_raw_scores"] = torch.einsum("bhid,bhjd->bhij", made["head_queries"], made["head_keys"])
+    width = made["head_queries"].shape[-1]
+    made["scaled"] = made["head_raw_scores"] / width**0.5
+    allowed = torch.ones(T, T, dtype=torch.bool).tril()
+    made["masked"] = made["scaled"].where(allowed, -torch.inf)
+    made["head_attention_weights"] = torch.softmax(made["masked"], dim=-1)
+    kept = given("dropped_weights") != 0
+    made["dropped_weights"] = made["head_attention_weights"] * kept
+    made["head_contexts"] = made["dropped_weights"] @ made["head_values"]
+    made["joined_contexts"] = torch.cat([made["head_contexts"][:, h] for h in range(heads)], dim=-1)
+    made["out_proj.weight"] = given("out_proj.weight").requires_grad_()
+    made["mha_context_vectors"] = made["joined_contexts"] @ made["out_proj.weight"].T
+    return made
+
+
+def moved_by(made: dict[str, torch.Tensor], name: str, index: tuple[int, ...], source: str) -> set[int]:
+    """The elements of `source` on which one element depends, by its gradient."""
+    (gradient,) = torch.autograd.grad(made[name][index], made[source], retain_graph=True, allow_unused=True)
+    if gradient is None:
+        return set()
+    return set(gradient.flatten().nonzero().flatten().tolist())
+
+
+def test_what_an_element_came_from_is_what_its_gradient_reaches(browser: Any, sized: tuple) -> None:
+    file, data = sized
+    made = plain_attention(data)
+    opened = Opened(browser, file)
+    last = made["x_batch"].shape[1] - 1
+    samples = [("mha_context_vectors", (0, 2, 1)), ("head_contexts", (0, 0, last, 1)), ("scaled", (0, 0, last, 1))]
+    samples += [("head_attention_weights", (0, made["scaled"].shape[1] - 1, 2, 1)), ("joined_contexts", (0, 1, 0))]
+    for name, index in samples:
+        opened.tab.locator(opened.cell(name, *index)).focus()
+        for source in made:
+            if made[name].grad_fn is None or source == name:
+                continue
+            expected = moved_by(made, name, index, source)
+            found = opened.lit(source, "near-from far-from")
+            if not expected and found:  # of a number that is the same, its gradient is 1
+                expected = found & opened.lit(source, "same")
+            same = opened.lit(source, "same")
+            assert found | (expected & same) == expected, (name, index, source)
+    opened.tab.close()
+
+
+def test_where_an_element_goes_is_where_its_gradient_comes_from(browser: Any, sized: tuple) -> None:
+    file, data = sized
+    made = plain_attention(data)
+    opened = Opened(browser, file)
+    for name, index in [("x_batch", (0, 1, 2)), ("packed_values", (0, 1, 2)), ("head_keys", (0, 0, 2, 1))]:
+        opened.tab.locator(opened.cell(name, *index)).focus()
+        place = 0
+        for i, size in zip(index, made[name].shape, strict=True):
+            place = place * size + i
+        for later in ("head_raw_scores", "masked", "head_attention_weights", "dropped_weights", "head_contexts", "mha_context_vectors"):
+            expected = set()
+            for at in torch.cartesian_prod(*(torch.arange(n) for n in made[later].shape)).tolist():
+                root = name.replace("head_keys", "packed_keys")
+                spot = place
+                if root != name:  # the stack in plain_attention is a copy: start before it
+                    _, h, t, d = index
+                    spot = t * made[root].shape[-1] + h * made["head_keys"].shape[-1] + d
+                if made[later][tuple(at)].isfinite() and spot in moved_by(made, later, tuple(at), root):
+                    element = 0
+                    for i, size in zip(at, made[later].shape, strict=True):
+                        element = element * size + i
+                    expected.add(element)
+            assert opened.lit(later, "near-to far-to") == expected, (name, index, later)
+    opened.tab.close()
+
+
+def test_the_same_number_is_the_same_place_in_memory(browser: Any, sized: tuple) -> None:
+    file, data = sized
+    heads_shape = next(n["sh"] for n in data["nodes"] if n["n"] == "head_queries")
+    _, H, T, D = heads_shape
+    memory = torch.arange(T * H * D)
+    packed = memory.view(1, T, H * D)
+    by_token = memory.view(1, T, H, D)
+    by_head = by_token.transpose(1, 2)
+    opened = Opened(browser, file)
+    for index in [(0, 0, 0, 0), (0, H - 1, 2, 1), (0, 0, T - 1, D - 1)]:
+        place = int(by_head[index])
+        opened.tab.locator(opened.cell("head_queries", *index)).focus()
+        for name, tensor in (("packed_queries", packed), ("queries_by_token", by_token), ("head_queries", by_head)):
+            expected = set((tensor.flatten() == place).nonzero().flatten().tolist())
+            assert opened.lit(name, "same") == expected
+        assert opened.lit("packed_keys", "same") == set()
+    opened.tab.close()
+
+
+def test_the_merge_brings_each_number_home(opened: Opened) -> None:
+    for h, t, d in [(0, 0, 0), (1, 2, 1), (0, 3, 2)]:
+        opened.tab.locator(opened.cell("head_contexts", 0, h, t, d)).focus()
+        assert opened.lit("joined_contexts", "same") == {t * 6 + h * 3 + d}
+
+
+def test_a_looked_up_row_leads_to_its_row_of_the_table(opened: Opened) -> None:
+    opened.tab.locator(opened.cell("token_embeddings", 0, 2, 3)).focus()
+    headers = opened.tab.evaluate(
+        """() => nodes.find(node => node.n === "token_embedding_layer.weight").views[0].cells
+            .filter(cell => cell.td.classList.contains("same")).map(cell => cell.td.parentNode.querySelector("th").textContent)"""
+    )
+    assert headers == ["id 3331"]  # bank
+
+
+def test_future_tokens_are_never_lit(opened: Opened) -> None:
+    """bank's context comes from The, river and bank; nothing leads to was."""
+    opened.tab.locator(opened.cell("mha_context_vectors", 0, 2, 4)).focus()
+    assert {e // 4 for e in opened.lit("x_batch", "near-from far-from")} <= {0, 1, 2}
+    assert opened.lit("x_batch", "near-from far-from")
+
+
+def test_one_step_away(opened: Opened) -> None:
+    opened.tab.locator(opened.cell("head_raw_scores", 0, 1, 2, 0)).focus()
+    query, key = {12 + 6, 12 + 7, 12 + 8}, {12 + 0, 12 + 1, 12 + 2}  # head 1: rows 2 and 0
+    assert opened.lit("head_queries", "near-from") == query
+    assert opened.lit("head_keys", "near-from") == key
+    assert opened.lit("x_batch", "far-from") == {0, 1, 2, 3, 8, 9, 10, 11}
+    opened.tab.locator("#reach").click()
+    opened.tab.locator(opened.cell("head_raw_scores", 0, 1, 2, 0)).focus()
+    assert opened.lit("head_queries", "near-from") == query
+    assert opened.lit("x_batch", "far-from") == set()
+
+
+def test_pointing_is_enough_and_a_click_keeps(opened: Opened) -> None:
+    opened.tab.locator(opened.cell("head_queries", 0, 1, 2, 0)).hover()
+    opened.tab.wait_for_function("document.querySelectorAll('td.same').length > 1")
+    assert opened.lit("packed_queries", "same") == {2 * 6 + 3}
+    opened.tab.locator(opened.cell("head_queries", 0, 0, 1, 1)).click()
+    opened.tab.locator("#h15").hover()
+    opened.tab.wait_for_timeout(100)
+    assert opened.lit("packed_queries", "same") == {1 * 6 + 1}
+    assert "head_queries[0, 0, 1, 1]" in opened.tab.locator("#now").inner_text()
+
+
+def test_arrow_keys_and_the_live_region(opened: Opened) -> None:
+    opened.tab.locator(opened.cell("head_queries", 0, 0, 0, 0)).focus()
+    spoken = opened.tab.locator("#live")
+    for key, where in [("ArrowRight", "0, 0, 0, 1"), ("ArrowDown", "0, 0, 1, 1"), ("End", "0, 0, 1, 2"),
+                       ("ArrowRight", "0, 1, 1, 0"), ("ArrowUp", "0, 1, 0, 0"), ("Control+End", "0, 1, 3, 2"),
+                       ("Control+Home", "0, 0, 0, 0"), ("ArrowLeft", "0, 0, 0, 0")]:  # fmt: skip
+        opened.tab.keyboard.press(key)
+        assert f"head_queries[{where}]" in spoken.text_content()
+    assert "The same number in packed_queries, queries_by_token" in spoken.text_content()
+    opened.tab.locator(opened.cell("head_attention_weights", 0, 0, 0, 3)).focus()
+    assert "Set by a mask or by dropout" in spoken.text_content()
+
+
+def test_keyboard_alone_reaches_every_step_and_leaves_it(opened: Opened) -> None:
+    visited, stops, last = [], 0, None
+    for _ in range(1500):
+        opened.tab.keyboard.press("Tab")
+        found = opened.tab.evaluate(
+            """() => {
+                const at = document.activeElement, grid = at.closest("table.grid"), box = at.getBoundingClientRect();
+                const style = getComputedStyle(at);
+                return [at.closest("section.step")?.id, grid ? [...document.querySelectorAll("table.grid")].indexOf(grid) : -1,
+                    at.tagName, style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2];
+            }"""
+        )
+        section, grid, tag, seen = found
+        if tag == "BODY":
+            break
+        assert seen, f"focus is not visible on {tag} in {section}"
+        if section and (not visited or visited[-1] != section):
+            visited.append(section)
+        if grid >= 0:
+            assert grid != last, "one Tab leaves a grid"
+            stops += 1
+        last = grid
+    assert stops == opened.tab.locator("table.grid").count()
+    withgrid = opened.tab.evaluate("[...document.querySelectorAll('section.step')].filter(s => s.querySelector('a, button, table.grid, [tabindex=\"0\"]')).map(s => s.id)")
+    assert visited == withgrid
+    assert "step15" in visited
+
+
+def test_every_step_is_a_section_with_a_way_to_it(opened: Opened, walk_document: dict[str, Any]) -> None:
+    for step in walk_document["steps"]:
+        opened.tab.locator(f"nav a[href='#step{step['number']}']").focus()
+        opened.tab.keyboard.press("Enter")
+        heading = opened.tab.locator(f"#h{step['number']}")
+        assert heading.is_visible()
+        assert step["title"] in heading.inner_text()
+        for claim in step["checks"]:
+            assert opened.tab.locator(f"#step{step['number']} .checks", has_text=claim["claim"]).count() == 1
+
+
+def test_shapes_and_numbers_are_those_of_the_document(opened: Opened, walk_document: dict[str, Any]) -> None:
+    for step in walk_document["steps"]:
+        drawn = opened.tab.evaluate(
+            """number => nodes.filter(node => node.step === number && node.n && !node.wrong)
+                .map(node => [node.n, document.getElementById("t" + node.id).querySelector(".shape").textContent,
+                    node.views[0].cells[0].td.textContent])""",
+            step["number"],
+        )
+        assert [(name, shape) for name, shape, _ in drawn] == [
+            (tensor["name"], str(tuple(tensor["shape"]))) for tensor in step["tensors"]
+        ]
+
+
+def test_the_wrong_turn_scrambles_and_goes_on(opened: Opened, walk_document: dict[str, Any]) -> None:
+    def values(name: str) -> list[str]:
+        return opened.tab.evaluate(
+            "name => nodes.find(node => node.n === name && !node.wrong).views[0].cells.map(cell => cell.td.textContent)", name
+        )
+
+    tensors = {t["name"]: t for s in walk_document["steps"] if 14 < s["number"] < 20 for t in s["tensors"]}
+    right = {name: values(name) for name in ("head_queries", "head_raw_scores", "mha_context_vectors")}
+    wrong = {r: torch.tensor(tensors[f"packed_{r}"]["values"]).reshape(1, 2, 4, 3) for r in ("queries", "keys")}
+    opened.tab.locator("#turn").focus()
+    opened.tab.keyboard.press("Enter")
+    assert opened.tab.locator("#turn").get_attribute("aria-pressed") == "true"
+    assert values("head_queries") == [f"{v:.4f}" for v in wrong["queries"].flatten().tolist()]
+    scores = wrong["queries"] @ wrong["keys"].mT
+    shown = torch.tensor([float(v) for v in values("head_raw_scores")])
+    assert (shown - scores.flatten()).abs().max() < 1e-3
+    assert values("mha_context_vectors") != right["mha_context_vectors"]
+    assert opened.tab.locator("#step15 .whose.moved").first.is_visible()
+    opened.tab.locator(opened.cell("head_queries", 0, 0, 1, 0)).focus()  # river's place holds The
+    assert opened.lit("packed_queries", "same") == {3}
+    opened.tab.locator("#turn").click()
+    assert {name: values(name) for name in right} == right
+    opened.tab.locator(opened.cell("head_queries", 0, 0, 1, 0)).focus()
+    assert opened.lit("packed_queries", "same") == {6}
+
+
+def test_predict_mode_hides_until_guessed(opened: Opened) -> None:
+    box = opened.tab.locator(".tensor", has=opened.tab.locator("h3", has_text="queries_by_token")).first
+    assert box.locator(".shape").is_visible()
+    opened.tab.locator("#predict").click()
+    for hidden in (box.locator(".shape"), box.locator("table").first, opened.tab.locator(".path"), opened.tab.locator("#step15 .here").first):
+        assert not hidden.is_visible()
+    assert "(1, 4, 2, 3)" not in opened.tab.locator("#step15").inner_text()
+    guess = box.locator("input")
+    guess.fill("1 4 3 2")
+    guess.press("Enter")
+    assert "Axis 2 (counted from 0) differs: you have 3. It counts heads." in box.inner_text()
+    assert not box.locator(".shape").is_visible()
+    guess.fill("B T H")
+    guess.press("Enter")
+    assert "The number of axes differs: you have 3." in box.inner_text()
+    guess.fill("B T H D")
+    guess.press("Enter")
+    assert box.locator(".shape").is_visible()
+    assert box.locator("table").first.is_visible()
+    assert opened.tab.locator("#score").inner_text().startswith("0 of 1 right at once")
+    opened.tab.locator("#predict").click()
+    assert opened.tab.locator(".path").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_axe_finds_nothing(browser: Any, made: Path, width: int, scheme: str) -> None:
+    opened = Opened(browser, made, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    assert opened.axe() == []
+    opened.tab.locator("#turn").click()
+    opened.tab.locator(opened.cell("head_contexts", 0, 1, 2, 0)).focus()
+    assert opened.axe() == []
+    opened.tab.locator("#predict").click()
+    assert opened.axe() == []
+    opened.tab.close()
+
+
+@pytest.mark.parametrize("width", [320, 640, 768, 1280, 1920])
+def test_the_page_never_scrolls_sideways(browser: Any, made: Path, width: int) -> None:
+    """640 pixels are what a window of 1280 has at 200 % zoom."""
+    opened = Opened(browser, made, viewport={"width": width, "height": 800})
+    assert opened.tab.evaluate("document.documentElement.scrollWidth") <= width
+    opened.tab.close()
+
+
+def test_print_and_reduced_motion(browser: Any, made: Path) -> None:
+    opened = Opened(browser, made, reduced_motion="reduce")
+    assert opened.tab.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+    opened.tab.emulate_media(media="print")
+    assert not opened.tab.locator("nav").is_visible()
+    assert not opened.tab.locator("#trail").is_visible()
+    assert opened.tab.locator("#step15 table").first.is_visible()
+    opened.tab.close()
+
+
+def test_the_text_cannot_break_the_page(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    ran = main("--page", str(file), "--text", HOSTILE)
+    assert (ran.code, ran.err) == (0, "")
+    opened = Opened(browser, file)
+    assert opened.tab.locator("#hurt").count() == 0
+    assert HOSTILE in opened.tab.locator(".sentence bdi").text_content()
+    assert opened.tab.locator("section.step").count() > 20
+    assert (opened.complaints, opened.requests) == ([], [file.as_uri()])
+    opened.tab.close()
+
+
+def test_a_long_text_is_drawn_in_part_and_followed_whole(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    ran = main("--page", str(file), "--text", "The river bank was muddy. " * 11, "--heads", "12", "--head-dim", "2")
+    assert (ran.code, ran.err) == (0, "")
+    opened = Opened(browser, file)
+    assert "numbers are drawn" in opened.tab.locator("#step16").inner_text()
+    tokens = len(data_of(file)["tokens"])
+    assert tokens > 60
+    opened.tab.locator(opened.cell("mha_context_vectors", 0, tokens - 1, 0)).focus()
+    whole = opened.tab.evaluate("count(seen.farFrom.get(nodes.find(node => node.n === 'x_batch').id))")
+    assert whole == tokens * 4  # the last token sees all, also what is not drawn
+    opened.tab.close()
