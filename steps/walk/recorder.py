@@ -28,6 +28,8 @@ from steps.walk.source import Place, Source, Statement
 
 SMALL = 16_384  # elements; larger results are kept by reference, not cloned
 
+# A name alone: no part of a longer one, no attribute, call or keyword.
+LONE_NAME = re.compile(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*(?![\w.(\[=\"'])")
 FILLING = ("__init__", "reset_parameters")  # a layer getting its weights
 HOUSEKEEPING = loaded.__code__.co_filename  # seeds and weights, no step of its own
 
@@ -84,7 +86,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.entries: list[Entry] = []
-        self.failed: tuple[Place, Any, tuple, dict] | None = None  # the call that raised
+        self.failed: tuple[Place, Any, tuple, dict] | None = None  # a call that raised
         self._files = set(files)
         self._sizes = dict(sizes or {})
         self._keep_calls = keep_calls
@@ -95,7 +97,8 @@ class Recorder(torch.overrides.TorchFunctionMode):
         self._axes: dict[int, tuple[tuple[str, ...], torch.Tensor]] = {}
         self._counts: dict[tuple, int] = {}
         self._last: tuple[Any, ...] = ()
-        self._unchecked: tuple[str, tuple[str, ...], tuple[int, ...], dict] | None = None
+        self._read: tuple[Any, ...] = ()  # by the last call, and what it called
+        self._unchecked: tuple[str, tuple, tuple, dict] | None = None
         for name, tensor in named_tensors(known or {}):
             self._own(name, tensor)
             named = (axes or {}).get(name.partition(".")[0])
@@ -118,8 +121,11 @@ class Recorder(torch.overrides.TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
         except Exception:
+            place = self._place(frame)
+            if place.column is None:
+                self._unname(frame, self._source(place.file).statement(place))
             if self._keep_calls:
-                self.failed = (self._place(frame), func, args, kwargs)
+                self.failed = (place, func, args, kwargs)
             raise
         changed = [t for t, v in zip(tensors, versions, strict=True) if t._version != v]
         results = list(tensors_in(result)) or (changed if result is None else [])
@@ -177,11 +183,12 @@ class Recorder(torch.overrides.TorchFunctionMode):
             read = tuple(t for entry in earlier for t in entry.inputs) + read
             self._drop(earlier)
         else:
+            if place.column is None:
+                self._unname(frame, statement)
             self._check_axes()
             self._counts[place] = self._counts.get(place, -1) + 1
-            if place.column is None and self.entries and self.entries[-1].name in names:
-                self.entries[-1].name = ""  # by line only: the last call has the name
         self._last = (*here, len(self.entries))
+        self._read = (func, args, tensors)
         many = len(results) > 1
         for index, tensor in enumerate(results):
             if len(names) == 1 or not names:
@@ -237,7 +244,9 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 self._own(name or expression, tensor)
             self._axes[id(tensor)] = (axes, tensor)
 
-    def name_outputs(self, file: str, function: str, outputs: Mapping[str, Any]) -> None:
+    def name_outputs(
+        self, file: str, function: str, outputs: Mapping[str, Any]
+    ) -> None:
         """Record what a function returned and no torch call made under its name.
 
         That is the weights of the layers it made, as `layer.weight`, and parameters:
@@ -299,7 +308,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         )
 
     def _check_axes(self) -> None:
-        """Hold the last axes comment against its tensor; a wrong one is our own error."""
+        """Hold the last axes comment against its tensor; a wrong one is our error."""
         if self._unchecked is None:
             return
         place, axes, shape, values = self._unchecked
@@ -307,10 +316,25 @@ class Recorder(torch.overrides.TorchFunctionMode):
         expected = []
         for axis in axes:
             parts = [part.strip() for part in axis.rstrip("?").split("*")]
-            expected.append(math.prod(int(p) if p.isdigit() else values[p] for p in parts))
+            sizes = (int(part) if part.isdigit() else values[part] for part in parts)
+            expected.append(math.prod(sizes))
         if tuple(expected) != shape:
             says = f"({', '.join(axes)}) = {tuple(expected)}"
-            raise AssertionError(f"{place}: the comment says {says}, the tensor is {shape}")
+            raise AssertionError(f"{place}: the comment says {says}, not {shape}")
+
+    def _unname(self, frame: FrameType, statement: Statement | None) -> None:
+        """By line only, the last call of a statement has its name and its comment.
+
+        The call before this one, if of the same statement, was a link after all.
+        """
+        if not self.entries or self._last[0] is not frame or statement is None:
+            return
+        link = self.entries[-1]
+        before = self._source(link.place.file).statement(link.place)
+        if before and before.node is statement.node and frame.f_lasti > self._last[1]:
+            link.name, self._unchecked = "", None
+            link.axes = self._inherited_axes(link.tensor, *self._read)
+            self._axes[id(link.tensor)] = (link.axes, link.tensor)
 
     def _drop(self, earlier: list[Entry]) -> None:
         """Forget the last entries, and let go of their tensors."""
@@ -339,6 +363,10 @@ class Recorder(torch.overrides.TorchFunctionMode):
             values = {**self._sizes, **numbers_of(frame)}
             self._unchecked = (place, statement.axes, tuple(tensor.shape), values)
             return statement.axes
+        return self._inherited_axes(tensor, func, args, tensors)
+
+    def _inherited_axes(self, tensor, func, args, tensors):
+        """The axes of the inputs, moved as the call moves them; else the sizes."""
         shape = tuple(tensor.shape)
         for other in tensors:
             axes = self._axes.get(id(other), (None,))[0]
@@ -392,7 +420,7 @@ def shapes_of(frame: FrameType) -> dict[str, tuple[int, ...]]:
     return {
         key: tuple(value)
         for key, value in frame.f_locals.items()
-        if isinstance(value, tuple) and value and all(type(size) is int for size in value)
+        if isinstance(value, tuple) and value and {type(size) for size in value} == {int}
     }
 
 
@@ -406,8 +434,7 @@ def fill_in(text: str, numbers: Mapping[str, Any]) -> str:
         name = match[0].removeprefix("self.")
         return str(numbers[name]) if name in numbers else match[0]
 
-    # a name, not part of a longer one, an attribute, a call or a keyword
-    right = re.sub(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*(?![\w.(\[=\"'])", number, right)
+    right = re.sub(LONE_NAME, number, right)
     right = re.sub(r"\b(\d+) \* (\d+)\b", lambda m: str(int(m[1]) * int(m[2])), right)
     return left + equals + right
 
@@ -430,7 +457,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def named_tensors(values: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) for tensors, and name.weight and so on for the tensors of layers."""
+    """(name, tensor) for tensors; name.weight and so on for the tensors of layers."""
     for name, value in values.items():
         if isinstance(value, torch.Tensor):
             yield name, value
@@ -446,7 +473,7 @@ def is_copy(func, args, kwargs, result: torch.Tensor) -> bool:
     is made again on changed numbers, and the outcome must have changed in the same way.
     """
     inputs = [t for t in tensors_in((args, kwargs)) if t.dtype == result.dtype]
-    if not inputs or result.is_meta or result.numel() == 0 or result.dtype == torch.bool:
+    if not inputs or result.is_meta or not result.numel() or result.dtype == torch.bool:
         return False
     with torch._C.DisableTorchFunction(), torch.no_grad():
         flat = result.detach().reshape(-1)
@@ -475,6 +502,6 @@ def is_copy(func, args, kwargs, result: torch.Tensor) -> bool:
 
 
 def scrambled(value: torch.Tensor) -> torch.Tensor:
-    """A function of each number that no sum, absolute value or maximum commutes with."""
+    """A function of each number; no sum, absolute value or maximum commutes with it."""
     finite = value.nan_to_num(nan=5.0, posinf=7.0, neginf=-11.0)
     return finite.mul(finite).sub_(finite, alpha=3).sub_(1)
