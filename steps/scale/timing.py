@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -268,24 +269,35 @@ def take_turns(
     return found
 
 
-def peak(way: str, kind: str, length: int, seed: int, device: str) -> int | None:
-    """Bytes that one call takes at most, beyond what was there; in a new process."""
-    order = json.dumps(
-        {"way": way, "kind": kind, "length": length, "seed": seed, "device": device}
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "steps.scale.timing", order],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError(f"measuring the memory of {way} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+Memory = dict[tuple[str, str, int], int | None]  # by (way, kind, length)
+
+
+def peaks(wanted: list[tuple[str, str, int]], seed: int, device: str) -> Memory:
+    """Bytes that one call of each takes at most, beyond what stood before it.
+
+    Each in a process of its own; several at a time, since memory does not depend on
+    speed. None where the system does not tell.
+    """
+
+    def peak(at: tuple[str, str, int]) -> int | None:
+        order = dict(zip(("way", "kind", "length"), at, strict=True))
+        order |= {"seed": seed, "device": device}
+        done = subprocess.run(
+            [sys.executable, "-m", "steps.scale.timing", json.dumps(order)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise RuntimeError(f"measuring memory, {at}, failed:\n{done.stderr}")
+        return json.loads(done.stdout.splitlines()[-1])
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as together:
+        return dict(zip(wanted, together.map(peak, wanted), strict=True))
 
 
 def peak_here(way: str, kind: str, length: int, seed: int, device: str) -> int | None:
-    """`peak`, in this process; None where the system does not tell."""
+    """One of `peaks`, in this process."""
     module, x = make(way, length, seed, device)
     small = x if way == "flex_attention" else x[:, :8]  # flex_attention: compiled for x
     task(module, small, kind)()  # libraries and threads are loaded now
@@ -337,11 +349,13 @@ def run(
     progress = Progress()
     tasks, checks, reasons = prepare(list(ways), length, seed, device, progress)
     times = take_turns(tasks, device, budget, progress)
-    memory: dict[tuple[str, str], int | None] = {}
-    for way, kind in tasks:
-        progress(f"memory of {way}, {kind}")
-        memory[way, kind] = peak(way, kind, length, seed, device)
-    grown = grow(growth, seed, device, budget / 5, progress)
+    growing = take_turns(
+        prepare_growth(growth, seed, device), device, budget / 5, progress
+    )
+    progress("memory, in fresh processes")
+    wanted = [(way, kind, length) for way, kind in tasks]
+    wanted += [(way, "forward", T) for T in growth for way in (BASE, FUSED)]
+    memory = peaks(list(dict.fromkeys(wanted)), seed, device)
     progress()
     rounds = len(times[BASE, "forward"])
     say(
@@ -355,18 +369,18 @@ def run(
         "(and the lowest and highest ratio), memory the peak of one call in a fresh "
         "process, beyond weights and input. '-': could not be measured here."
     )
-    show(ratios(list(ways), times, memory))
+    show(ratios(list(ways), length, times, memory))
     say("Median time (lowest-highest) in ms, and peak memory:")
-    show(amounts(list(ways), times, memory))
+    show(amounts(list(ways), length, times, memory))
     for (way, kind), reason in reasons.items():
         say(f"{way}, {kind}, did not run here: {reason}")
         say()
-    say(f"As T grows, forward, class against {FUSED}:")
-    show(grown)
+    say(f"As T grows, forward: {FUSED} in units of the class, then both.")
+    show(grown(growth, growing, memory))
     return tell(checks)
 
 
-def ratios(ways: list[str], times: dict, memory: dict) -> Table:
+def ratios(ways: list[str], length: int, times: dict, memory: Memory) -> Table:
     rows = []
     for way in ways:
         cells = []
@@ -379,7 +393,7 @@ def ratios(ways: list[str], times: dict, memory: dict) -> Table:
             if way == BASE:
                 cells[-1] = "1"
         for kind in KINDS:
-            own, base = memory.get((way, kind)), memory[BASE, kind]
+            own, base = memory.get((way, kind, length)), memory[BASE, kind, length]
             ratio = f"{own / base:.2f}" if own is not None and base else "-"
             cells.append("1" if way == BASE else ratio)
         rows.append((way, *cells))
@@ -389,11 +403,11 @@ def ratios(ways: list[str], times: dict, memory: dict) -> Table:
     )
 
 
-def amounts(ways: list[str], times: dict, memory: dict) -> Table:
+def amounts(ways: list[str], length: int, times: dict, memory: Memory) -> Table:
     rows = []
     for way in ways:
         cells = [spread(times.get((way, kind), [])) for kind in KINDS]
-        cells += [bytes_of(memory.get((way, kind))) for kind in KINDS]
+        cells += [bytes_of(memory.get((way, kind, length))) for kind in KINDS]
         rows.append((way, *cells))
     return Table(
         ("", "ms, forward", "forward+backward", "memory, forward", "fwd+bwd"),
@@ -413,39 +427,28 @@ def bytes_of(count: int | None) -> str:
     return "-" if count is None else size(count)
 
 
-def grow(
-    lengths: tuple[int, ...], seed: int, device: str, budget: float, progress: Progress
-) -> Table:
-    """Time and memory of the class and the fused form at each length."""
+def prepare_growth(lengths: tuple[int, ...], seed: int, device: str) -> Tasks:
+    """The class and the fused form, forward, at each length; warm."""
     tasks: Tasks = {}
     for length in lengths:
         for way in (BASE, FUSED):
             tasks[way, str(length)] = task(*make(way, length, seed, device), "forward")
             tasks[way, str(length)]()
-    times = take_turns(tasks, device, budget, progress)
+    return tasks
+
+
+def grown(lengths: tuple[int, ...], times: dict, memory: Memory) -> Table:
+    """A row for each length: ratios first, then milliseconds and bytes."""
     rows = []
     for length in lengths:
-        own, best = times[BASE, str(length)], times[FUSED, str(length)]
-        progress(f"memory at T = {length}")
-        most = [peak(way, "forward", length, seed, device) for way in (BASE, FUSED)]
-        rows.append(
-            (
-                f"{length:,}",
-                f"{median(b / a for a, b in zip(own, best, strict=True)):.2f}",
-                *(f"{1000 * median(times_):.1f}" for times_ in (own, best)),
-                f"{most[1] / most[0]:.2f}" if most[0] and most[1] is not None else "-",
-                *map(bytes_of, most),
-            )
-        )
-    header = (
-        "T",
-        "time ratio",
-        "class ms",
-        "fused ms",
-        "memory ratio",
-        "class",
-        "fused",
-    )
+        own, fused_ = times[BASE, str(length)], times[FUSED, str(length)]
+        ratio = median(b / a for a, b in zip(own, fused_, strict=True))
+        most = [memory[way, "forward", length] for way in (BASE, FUSED)]
+        less = f"{most[1] / most[0]:.2f}" if most[0] and most[1] is not None else "-"
+        milliseconds = (f"{1000 * median(found):.1f}" for found in (own, fused_))
+        cells = (f"{length:,}", f"{ratio:.2f}", less, *milliseconds)
+        rows.append((*cells, *map(bytes_of, most)))
+    header = ("T", "time", "memory", "class ms", "fused ms", "class", "fused")
     return Table(header, tuple(rows))
 
 
