@@ -1,7 +1,7 @@
 """The debugger: the first line where a reader's own attention goes wrong.
 
-    from steps.debugger import diagnose
-    print(diagnose(MultiHeadAttention))  # a class, or an instance of one
+from steps.debugger import diagnose
+print(diagnose(MultiHeadAttention))  # a class, or an instance of one
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 __all__ = ["diagnose"]
 
 
-def diagnose(module: Any, causal: bool | None = None, timeout: float = 30) -> "Diagnosis":
+def diagnose(
+    module: Any, causal: bool | None = None, timeout: float = 30
+) -> "Diagnosis":
     """Examine an attention module: an instance, left as it is, or a class.
 
     causal: whether a token may not look ahead; None finds out what the module claims.

@@ -81,7 +81,13 @@ def meaning(name: str) -> str | None:
 
 
 def value_for(what: str, sizes: Sizes) -> Any:
-    fixed = {"true": True, "false": False, "layer": 0, "eps": 1e-5, "width": sizes.d_out}
+    fixed = {
+        "true": True,
+        "false": False,
+        "layer": 0,
+        "eps": 1e-5,
+        "width": sizes.d_out,
+    }
     return fixed[what] if what in fixed else getattr(sizes, what)
 
 
@@ -120,7 +126,9 @@ class Config(dict):
             return default
 
     def __contains__(self, name: object) -> bool:
-        return dict.__contains__(self, name) or (isinstance(name, str) and meaning(name) is not None)
+        return dict.__contains__(self, name) or (
+            isinstance(name, str) and meaning(name) is not None
+        )
 
 
 @dataclass
@@ -146,7 +154,10 @@ def build(cls: type, sizes: Sizes) -> Built:
         return fill(cls, wanted, named)
 
     filled = arguments(sizes)
-    shown = ", ".join(f"{k}={v!r}" if not isinstance(v, Config) else f"{k}=..." for k, v in filled.items())
+    shown = ", ".join(
+        f"{k}={v!r}" if not isinstance(v, Config) else f"{k}=..."
+        for k, v in filled.items()
+    )
 
     def again(other: Sizes) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -163,10 +174,14 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):
-        raise UserError(f"the constructor of {cls.__name__} has no signature; use --build") from None
+        raise UserError(
+            f"the constructor of {cls.__name__} has no signature; use --build"
+        ) from None
     filled: dict[str, Any] = {}
     parameters = [
-        p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        p
+        for p in signature.parameters.values()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     names = [re.sub(r"[^a-z]", "", p.name.lower()) for p in parameters]
     for parameter in parameters:
@@ -189,9 +204,17 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
         value = value_for(what, sizes)
         if what == "p" and isinstance(parameter.default, bool):
             continue
-        if what in ("true", "bias") and not required and not isinstance(parameter.default, bool):
+        if (
+            what in ("true", "bias")
+            and not required
+            and not isinstance(parameter.default, bool)
+        ):
             continue
-        if what not in ("true", "bias", "p", "false") and parameter.default is None and what == "D":
+        if (
+            what not in ("true", "bias", "p", "false")
+            and parameter.default is None
+            and what == "D"
+        ):
             continue
         named[name] = what
         filled[name] = value
@@ -203,7 +226,9 @@ def role_of(parameter: inspect.Parameter, names: list[str]) -> str | None:
     what = meaning(parameter.name)
     plain = re.sub(r"[^a-z]", "", parameter.name.lower())
     others = {MEANING[n] for n in names if n in MEANING and n != plain}
-    if what in ("p", "H", "D", "context", "width") and isinstance(parameter.default, bool):
+    if what in ("p", "H", "D", "context", "width") and isinstance(
+        parameter.default, bool
+    ):
         return None
     if plain == "k" and "h" in names:
         return "width"
@@ -211,7 +236,11 @@ def role_of(parameter: inspect.Parameter, names: list[str]) -> str | None:
         return "d_in" if "d_out" in others else "width"
     if plain == "n":
         return "context"
-    if plain in ("dim", "querydim", "embed", "embeddim", "nembd", "width", "dmodel") and "D" in others and "d_in" not in others:
+    if (
+        plain in ("dim", "querydim", "embed", "embeddim", "nembd", "width", "dmodel")
+        and "D" in others
+        and "d_in" not in others
+    ):
         return "d_in" if "d_out" not in others else "width"
     if what == "width" and "D" in others and "H" not in others and "d_in" not in others:
         return "d_in"
@@ -222,11 +251,24 @@ def role_of(parameter: inspect.Parameter, names: list[str]) -> str | None:
     return what
 
 
-def config_for(parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str]) -> Any:
+def config_for(
+    parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str]
+) -> Any:
     """A config object where the parameter is one."""
     plain = parameter.name.lower().strip("_")
     kind = parameter.annotation
-    if plain not in ("config", "cfg", "conf", "args", "hparams", "params", "settings", "c", "opt", "hps"):
+    if plain not in (
+        "config",
+        "cfg",
+        "conf",
+        "args",
+        "hparams",
+        "params",
+        "settings",
+        "c",
+        "opt",
+        "hps",
+    ):
         return None
     if parameter.default is not parameter.empty and parameter.default is not None:
         return None
@@ -257,7 +299,9 @@ def build_from(text: str, names: dict[str, Any]) -> nn.Module:
     if isinstance(made, type) and issubclass(made, nn.Module):
         made = made()
     if not isinstance(made, nn.Module):
-        raise UserError(f"--build: {text!r} makes a {type(made).__name__}, not an nn.Module")
+        raise UserError(
+            f"--build: {text!r} makes a {type(made).__name__}, not an nn.Module"
+        )
     return made
 
 
@@ -285,7 +329,9 @@ def prepare(module: nn.Module, seed: int = 7) -> list[str]:
         inner.double()
     generator = torch.Generator().manual_seed(seed)
     for path, tensor in state_of(module).items():
-        drawable = isinstance(tensor, nn.Parameter) or (path in hidden and drawn(tensor))
+        drawable = isinstance(tensor, nn.Parameter) or (
+            path in hidden and drawn(tensor)
+        )
         if not drawable or not tensor.is_floating_point() or tensor.is_meta:
             continue
         draw = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
@@ -315,7 +361,13 @@ def hidden_modules(module: nn.Module) -> Iterator[nn.Module]:
     """Layers in plain lists and dicts, which PyTorch does not see."""
     for owner in module.modules():
         for value in vars(owner).values():
-            parts = value if isinstance(value, list | tuple) else value.values() if isinstance(value, dict) else ()
+            parts = (
+                value
+                if isinstance(value, list | tuple)
+                else value.values()
+                if isinstance(value, dict)
+                else ()
+            )
             for part in list(parts):
                 if isinstance(part, nn.Module) and value is not owner._modules:
                     yield part
@@ -362,7 +414,9 @@ def causal_masks(T: int) -> list[tuple[str, torch.Tensor]]:
     ]
 
 
-def forwards(module: nn.Module, x: torch.Tensor, D: int, use_masks: bool) -> Iterator[tuple[str, tuple, dict]]:
+def forwards(
+    module: nn.Module, x: torch.Tensor, D: int, use_masks: bool
+) -> Iterator[tuple[str, tuple, dict]]:
     """Ways to call forward, the plainest first: (what to say, args, kwargs)."""
     try:
         parameters = list(inspect.signature(module.forward).parameters.values())
@@ -379,7 +433,12 @@ def forwards(module: nn.Module, x: torch.Tensor, D: int, use_masks: bool) -> Ite
         plain = re.sub(r"[^a-z]", "", p.name.lower())
         required = p.default is p.empty
         value: Any = None
-        if "mask" in plain and plain not in ("keypaddingmask",) and not plain.startswith("use") and not isinstance(p.default, bool):
+        if (
+            "mask" in plain
+            and plain not in ("keypaddingmask",)
+            and not plain.startswith("use")
+            and not isinstance(p.default, bool)
+        ):
             if mask_name is None:
                 mask_name, mask_required = p.name, required
                 continue
@@ -388,19 +447,31 @@ def forwards(module: nn.Module, x: torch.Tensor, D: int, use_masks: bool) -> Ite
             words.append(f"{p.name}=True")
             continue
         if not required:
-            if plain in ("query", "key", "value", "q", "k", "v", "keys", "values", "context") and False:
+            if (
+                plain
+                in ("query", "key", "value", "q", "k", "v", "keys", "values", "context")
+                and False
+            ):
                 pass
             continue
         if plain in ("positionembeddings", "rope", "rotary", "freqs"):
-            angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (torch.arange(D // 2) / D)
+            angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (
+                torch.arange(D // 2) / D
+            )
             both = torch.cat((angles, angles), -1)[None]
             value = (both.cos(), both.sin())
         elif plain in ("cos", "sin", "freqscos", "freqssin", "ropecos", "ropesin"):
-            angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (torch.arange(D // 2) / D)
-            both = angles if plain.startswith("freqs") else torch.cat((angles, angles), -1)
+            angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (
+                torch.arange(D // 2) / D
+            )
+            both = (
+                angles if plain.startswith("freqs") else torch.cat((angles, angles), -1)
+            )
             value = both.cos() if "cos" in plain else both.sin()
         elif plain in ("freqscis",):
-            angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (torch.arange(D // 2) / D)
+            angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (
+                torch.arange(D // 2) / D
+            )
             value = torch.polar(torch.ones_like(angles), angles)
         elif plain in ("startpos", "offset", "layeridx"):
             value = 0
@@ -438,4 +509,7 @@ def forwards(module: nn.Module, x: torch.Tensor, D: int, use_masks: bool) -> Ite
         for text, mask in causal_masks(T):
             for shape in ((T, T), (1, T, T), (1, 1, T, T)):
                 shown = "x".join(map(str, shape))
-                yield f"{said}, {mask_name}={shown}, {text}", *with_mask(mask.view(shape))
+                yield (
+                    f"{said}, {mask_name}={shown}, {text}",
+                    *with_mask(mask.view(shape)),
+                )

@@ -10,10 +10,16 @@ from steps.debugger.result import EXIT
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The debugger's own flags, for any parser that offers --check."""
     parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="for each file (default 30)"
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="for each file (default 30)",
     )
     parser.add_argument(
-        "--build", metavar="CALL", help='how to make the module, such as "MyAttention(12, heads=3)"'
+        "--build",
+        metavar="CALL",
+        help='how to make the module, such as "MyAttention(12, heads=3)"',
     )
     parser.add_argument(
         "--causal",
@@ -61,9 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """`python -m steps.step23 FILE...`."""
     from steps.walk.command import Parser
 
-    parser = Parser(prog="steps.step23", description="The first line where attention goes wrong.")
-    parser.add_argument("files", nargs="+", metavar="FILE[:CLASS]", help="Python files to examine")
-    parser.add_argument("--json", action="store_true", help="one JSON object a file, a line each")
+    parser = Parser(
+        prog="steps.step23", description="The first line where attention goes wrong."
+    )
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE[:CLASS]", help="Python files to examine"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object a file, a line each"
+    )
     add_flags(parser)
     flags = parser.parse_args(sys.argv[1:] if argv is None else argv)
     return check(flags.files, flags.json, flags.timeout, flags.build, flags.causal)

@@ -13,7 +13,15 @@ from types import ModuleType
 from typing import Any
 
 from steps.debugger import explain, probes
-from steps.debugger.build import Built, Sizes, build, build_from, forwards, meaning, prepare
+from steps.debugger.build import (
+    Built,
+    Sizes,
+    build,
+    build_from,
+    forwards,
+    meaning,
+    prepare,
+)
 from steps.debugger.judge import Judgement, judge
 from steps.debugger.load import (
     Printed,
@@ -45,7 +53,9 @@ class Case:
     claims: bool  # whether it claims to be causal
     undecided: bool  # neither the class nor the reader says whether it should be
     x: torch.Tensor
-    hidden: list[str] = field(default_factory=list)  # tensors outside parameters and buffers
+    hidden: list[str] = field(
+        default_factory=list
+    )  # tensors outside parameters and buffers
     said: str = "x"  # how forward was called
     how: Any = None  # (args, kwargs) as a function of x
     run: Run | None = None
@@ -80,7 +90,9 @@ def examine_file(
                 module, problem = import_file(file)
                 if expression:
                     instance = build_from(expression, vars(module))
-                    result = examine_instance(instance, str(file), causal, said=expression)
+                    result = examine_instance(
+                        instance, str(file), causal, said=expression
+                    )
                 elif problem and not classes_in(module):
                     raise UserError(problem)
                 else:
@@ -93,11 +105,17 @@ def examine_file(
             result = Diagnosis(shown, "cannot tell", message=str(error))
         except Exception as error:  # ours: the next file is still examined
             broken = error
-            result = Diagnosis(shown, "cannot tell", message=f"the debugger failed: {first_line(error)}")
+            result = Diagnosis(
+                shown,
+                "cannot tell",
+                message=f"the debugger failed: {first_line(error)}",
+            )
     if broken is not None:
         traceback.print_exception(broken)
     if printed.getvalue():
-        result.notes.append("What the file printed while it ran was kept out of this report.")
+        result.notes.append(
+            "What the file printed while it ran was kept out of this report."
+        )
     result.file = shown
     return result
 
@@ -106,11 +124,15 @@ def too_long(timeout: float) -> str:
     return f"did not come back within {timeout:g} seconds (an endless loop?); --timeout gives it more"
 
 
-def examine_module(module: Any, causal: bool | None = None, timeout: float = 30) -> Diagnosis:
+def examine_module(
+    module: Any, causal: bool | None = None, timeout: float = 30
+) -> Diagnosis:
     """Examine an instance or a class that lives in this process."""
     cls = module if isinstance(module, type) else type(module)
     if not issubclass(cls, nn.Module):
-        raise TypeError(f"diagnose takes an nn.Module, an instance or a class, not {cls.__name__}")
+        raise TypeError(
+            f"diagnose takes an nn.Module, an instance or a class, not {cls.__name__}"
+        )
     file = file_of(cls)
     result = Diagnosis(file, "cannot tell")
     with contained():
@@ -119,7 +141,9 @@ def examine_module(module: Any, causal: bool | None = None, timeout: float = 30)
                 if isinstance(module, type):
                     result = examine_class(module, file, causal)
                 else:
-                    result = examine_instance(copy.deepcopy(module), file, causal, type(module).__name__)
+                    result = examine_instance(
+                        copy.deepcopy(module), file, causal, type(module).__name__
+                    )
         except TooLong:
             result.message = too_long(timeout)
         except UserError as error:
@@ -137,7 +161,9 @@ def file_of(cls: type) -> str:
     return "?"
 
 
-def examine_classes(module: ModuleType, file: str, name: str | None, causal: bool | None) -> Diagnosis:
+def examine_classes(
+    module: ModuleType, file: str, name: str | None, causal: bool | None
+) -> Diagnosis:
     classes = classes_in(module)
     if name is not None:
         cls = getattr(module, name, None)
@@ -167,7 +193,9 @@ def examine_classes(module: ModuleType, file: str, name: str | None, causal: boo
         raise UserError(problems[0])
     others = [c.__name__ for c in classes if c is not chosen]
     if others:
-        first.examined += f"; also in the file: {', '.join(others)} (FILE:CLASS examines another)"
+        first.examined += (
+            f"; also in the file: {', '.join(others)} (FILE:CLASS examines another)"
+        )
     return first
 
 
@@ -190,7 +218,9 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
     return examine(case)
 
 
-def examine_instance(module: nn.Module, file: str, causal: bool | None, said: str) -> Diagnosis:
+def examine_instance(
+    module: nn.Module, file: str, causal: bool | None, said: str
+) -> Diagnosis:
     if file == "?" or not file_is_here(module, file):
         file = file_of(type(module))
     best: Diagnosis | None = None
@@ -198,7 +228,9 @@ def examine_instance(module: nn.Module, file: str, causal: bool | None, said: st
         case = make_case(copy.deepcopy(module), file, sizes, None, causal)
         result = examine(case)
         result.examined = result.examined or said
-        if result.verdict == "no fault" or (case.run is not None and case.run.error is None):
+        if result.verdict == "no fault" or (
+            case.run is not None and case.run.error is None
+        ):
             return result
         best = best or result
     if best is None:
@@ -220,9 +252,17 @@ def sizes_of(module: nn.Module) -> list[Sizes]:
         if isinstance(part, nn.Linear):
             widths.append(part.in_features)
     for path, tensor in state_of(module).items():
-        if tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] and not isinstance(tensor, nn.Parameter):
+        if (
+            tensor.dim() >= 2
+            and tensor.shape[-1] == tensor.shape[-2]
+            and not isinstance(tensor, nn.Parameter)
+        ):
             squares.append(tensor.shape[-1])
-        if isinstance(tensor, nn.Parameter) and tensor.dim() >= 2 and not path.endswith(".weight"):
+        if (
+            isinstance(tensor, nn.Parameter)
+            and tensor.dim() >= 2
+            and not path.endswith(".weight")
+        ):
             widths += [tensor.shape[0], tensor.shape[-1]]
     numbers = {}
     for name, value in vars(module).items():
@@ -233,22 +273,47 @@ def sizes_of(module: nn.Module) -> list[Sizes]:
     result = []
     for width in dict.fromkeys(widths):
         taken = {H, width, *numbers.values()}
-        T = next((t for t in (7, 5, 11, 6, 13, 9, 3, 4, 2) if t <= longest and t not in taken), min(longest, 5))
-        out = next((p.out_features for p in module.modules() if isinstance(p, nn.Linear)), width)
+        T = next(
+            (
+                t
+                for t in (7, 5, 11, 6, 13, 9, 3, 4, 2)
+                if t <= longest and t not in taken
+            ),
+            min(longest, 5),
+        )
+        out = next(
+            (p.out_features for p in module.modules() if isinstance(p, nn.Linear)),
+            width,
+        )
         B = next(b for b in (2, 3, 5) if b != H and b != T)
-        result.append(Sizes(B=B, T=T, d_in=width, H=H, D=max(out // H, 1), context=longest if longest < 99 else 13))
+        result.append(
+            Sizes(
+                B=B,
+                T=T,
+                d_in=width,
+                H=H,
+                D=max(out // H, 1),
+                context=longest if longest < 99 else 13,
+            )
+        )
     return result
 
 
 def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
     """Whether the class says, or shows, that a token may not look ahead."""
-    words = " ".join([type(module).__name__, *(type(m).__name__ for m in module.modules())]).lower()
+    words = " ".join(
+        [type(module).__name__, *(type(m).__name__ for m in module.modules())]
+    ).lower()
     if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
         return True
     if built is not None and set(built.named.values()) & {"context", "true"}:
         return True
     for path, tensor in state_of(module).items():
-        square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] and tensor.shape[-1] >= T
+        square = (
+            tensor.dim() >= 2
+            and tensor.shape[-1] == tensor.shape[-2]
+            and tensor.shape[-1] >= T
+        )
         if square and not isinstance(tensor, nn.Parameter):
             return True
         if "mask" in path.lower():
@@ -262,14 +327,25 @@ def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
     return False
 
 
-def make_case(module: nn.Module, file: str, sizes: Sizes, built: Built | None, causal: bool | None) -> Case:
+def make_case(
+    module: nn.Module, file: str, sizes: Sizes, built: Built | None, causal: bool | None
+) -> Case:
     hidden = prepare(module)
     generator = torch.Generator().manual_seed(11)
-    x = torch.randn(sizes.B, sizes.T, sizes.d_in, generator=generator, dtype=torch.float64)
+    x = torch.randn(
+        sizes.B, sizes.T, sizes.d_in, generator=generator, dtype=torch.float64
+    )
     claims = claims_causal(module, built, sizes.T)
     case = Case(
-        module, file, sizes, built, claims if causal is None else causal, claims,
-        causal is None and not claims, x, hidden,
+        module,
+        file,
+        sizes,
+        built,
+        claims if causal is None else causal,
+        claims,
+        causal is None and not claims,
+        x,
+        hidden,
     )
     state = state_of(module)
     case.weights = {k: t for k, t in state.items() if is_weight(state, k)}
@@ -282,7 +358,11 @@ def examine(case: Case) -> Diagnosis:
     for case_now in ways(case):
         run_twice(case_now)
         assert case_now.run is not None
-        if case_now.run.error is None or case_now.run.failed is not None or not attempts:
+        if (
+            case_now.run.error is None
+            or case_now.run.failed is not None
+            or not attempts
+        ):
             judge_run(case_now)
             score = merit(case_now)
             attempts.append((score, case_now))
@@ -329,7 +409,13 @@ def run_twice(case: Case) -> None:
 
     def once(x: torch.Tensor, seed: int) -> Run:
         torch.manual_seed(seed)
-        return record(case.module, lambda: case.forward(case.module, x), x, case.file, weights=case.weights)
+        return record(
+            case.module,
+            lambda: case.forward(case.module, x),
+            x,
+            case.file,
+            weights=case.weights,
+        )
 
     case.run = once(case.x, 1)
     if case.run.error is not None and case.x.dim() == 3 and takes_two(case, once):
@@ -353,7 +439,12 @@ def takes_two(case: Case, once: Callable) -> bool:
     first = case.run
     case.x = x[0].clone()
     run = once(case.x, 1)
-    if run.error is None and run.output is not None and run.output.shape[0] == x.shape[1] and run.output.dim() == 2:
+    if (
+        run.error is None
+        and run.output is not None
+        and run.output.shape[0] == x.shape[1]
+        and run.output.dim() == 2
+    ):
         case.run = run
         case.other = once(changed(case), 1)
         return True
@@ -370,9 +461,16 @@ def judge_run(case: Case) -> None:
     case.found, case.plain = projections(run, other, B, T, case.at)
     asked = case.sizes.H if case.built is None or case.built.heads_asked else None
     guesses = sorted(
-        {v for m in case.module.modules() for v in vars(m).values() if type(v) is int and 1 < v <= 64}
+        {
+            v
+            for m in case.module.modules()
+            for v in vars(m).values()
+            if type(v) is int and 1 < v <= 64
+        }
     )
-    if run.error is not None and any(re.search(r"\.\d+\.", p.paths[0]) for p in case.found):
+    if run.error is not None and any(
+        re.search(r"\.\d+\.", p.paths[0]) for p in case.found
+    ):
         guesses.insert(0, 1)
         if asked:
             guesses.insert(1, asked)
@@ -384,7 +482,9 @@ def judge_run(case: Case) -> None:
         modes = [True]
     best: Judgement | None = None
     inside = probes.mha_heads(case)
-    options = [inside] if inside is not None else readings(case.found, asked, guesses, run)
+    options = (
+        [inside] if inside is not None else readings(case.found, asked, guesses, run)
+    )
     for count, heads in enumerate(options):
         for causal in modes:
             judgement = judge(run, heads, case.found, case.plain, causal, case.weights)
@@ -405,7 +505,11 @@ def masks_in(run: Run, T: int) -> bool:
         tables = [node.value] if not node.uses_x else [t for t, _ in node.constants]
         for table in tables:
             shape = [n for n in table.shape if n != 1]
-            if shape == [T, T] and not table.is_meta and 1 < table.unique().numel() <= 3:
+            if (
+                shape == [T, T]
+                and not table.is_meta
+                and 1 < table.unique().numel() <= 3
+            ):
                 return True
     return False
 
@@ -413,7 +517,12 @@ def masks_in(run: Run, T: int) -> bool:
 def key(judgement: Judgement) -> tuple:
     """The better reading of two: named right, then clean, then further along."""
     if judgement.heads.strided and judgement.progress < 300:
-        return (-99, False, 0, 0)  # heads of every H-th feature: only if scores are made of them
+        return (
+            -99,
+            False,
+            0,
+            0,
+        )  # heads of every H-th feature: only if scores are made of them
     return (-judgement.conflicts, judgement.clean, judgement.progress, judgement.named)
 
 
@@ -431,7 +540,9 @@ def conclude(case: Case) -> Diagnosis:
 
 def described(case: Case) -> str:
     if case.built is not None:
-        return f"{case.built.how}, called with {case.said} of shape {tuple(case.x.shape)}"
+        return (
+            f"{case.built.how}, called with {case.said} of shape {tuple(case.x.shape)}"
+        )
     return f"{type(case.module).__name__}, called with {case.said} of shape {tuple(case.x.shape)}"
 
 

@@ -19,7 +19,10 @@ from steps.walk.source import Place, Source, Statement
 if TYPE_CHECKING:
     from steps.debugger.examine import Case
 
-UNSCALED = ("The scores are not divided", "The scores are scaled once by the fourth root")
+UNSCALED = (
+    "The scores are not divided",
+    "The scores are scaled once by the fourth root",
+)
 RIGHT = {
     "split": "tensor.view(b, num_tokens, num_heads, head_dim).transpose(1, 2)",
     "scores": "queries @ keys.transpose(-2, -1), with (b, num_heads, num_tokens, head_dim) each",
@@ -95,7 +98,13 @@ class File:
                 if isinstance(value, ast.Name):
                     local = self._local(function, value.id, node.lineno)  # type: ignore[attr-defined]
                     at = local or node
-                return Place(self.source.file, at.lineno, at.end_lineno, at.col_offset, at.end_col_offset)  # type: ignore
+                return Place(
+                    self.source.file,
+                    at.lineno,
+                    at.end_lineno,
+                    at.col_offset,
+                    at.end_col_offset,
+                )  # type: ignore
         return None
 
     def definition(self, owner: Any, name: str) -> Place | None:
@@ -104,7 +113,13 @@ class File:
             if isinstance(cls, ast.ClassDef) and cls.name == type(owner).__name__:
                 for node in cls.body:
                     if isinstance(node, ast.FunctionDef) and node.name == name:
-                        return Place(self.source.file, node.lineno, node.lineno, node.col_offset, None)  # type: ignore
+                        return Place(
+                            self.source.file,
+                            node.lineno,
+                            node.lineno,
+                            node.col_offset,
+                            None,
+                        )  # type: ignore
         return None
 
     def floor_division(self, owner: Any) -> Place | None:
@@ -112,11 +127,22 @@ class File:
         for cls in ast.walk(self.tree) if self.tree is not None else ():
             if isinstance(cls, ast.ClassDef) and cls.name == type(owner).__name__:
                 for function in cls.body:
-                    if not isinstance(function, ast.FunctionDef) or function.name != "__init__":
+                    if (
+                        not isinstance(function, ast.FunctionDef)
+                        or function.name != "__init__"
+                    ):
                         continue
                     for node in ast.walk(function):
-                        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
-                            return Place(self.source.file, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)  # type: ignore
+                        if isinstance(node, ast.BinOp) and isinstance(
+                            node.op, ast.FloorDiv
+                        ):
+                            return Place(
+                                self.source.file,
+                                node.lineno,
+                                node.end_lineno,
+                                node.col_offset,
+                                node.end_col_offset,
+                            )  # type: ignore
         return None
 
     @staticmethod
@@ -126,7 +152,11 @@ class File:
             if isinstance(node, ast.Assign) and node.lineno <= before:
                 for target in node.targets:
                     if isinstance(target, ast.Name) and target.id == name:
-                        found = node if found is None or node.lineno >= found.lineno else found
+                        found = (
+                            node
+                            if found is None or node.lineno >= found.lineno
+                            else found
+                        )
         return found
 
 
@@ -136,16 +166,32 @@ def assigned(node: ast.AST, attribute: str) -> ast.expr | None:
         for target in node.targets:
             pairs = [(target, node.value)]
             if isinstance(target, ast.Tuple):
-                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(target.elts)
+                values = (
+                    node.value.elts
+                    if isinstance(node.value, ast.Tuple)
+                    else [node.value] * len(target.elts)
+                )
                 pairs = list(zip(target.elts, values, strict=False))
             for part, value in pairs:
                 if isinstance(part, ast.Attribute) and part.attr == attribute:
                     return value
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute) and node.target.attr == attribute:
+    if (
+        isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Attribute)
+        and node.target.attr == attribute
+    ):
         return node.value
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) >= 2:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and len(node.args) >= 2
+    ):
         first = node.args[0]
-        if node.func.attr in ("register_buffer", "register_parameter") and isinstance(first, ast.Constant) and first.value == attribute:
+        if (
+            node.func.attr in ("register_buffer", "register_parameter")
+            and isinstance(first, ast.Constant)
+            and first.value == attribute
+        ):
             return node.args[1]
     return None
 
@@ -179,7 +225,16 @@ def diagnosis(case: "Case") -> Diagnosis:
 
 def apply(result: Diagnosis, finding: Finding) -> None:
     result.verdict = "fault"
-    for name in ("line", "column", "statement", "kind", "message", "expected", "got", "seen_at"):
+    for name in (
+        "line",
+        "column",
+        "statement",
+        "kind",
+        "message",
+        "expected",
+        "got",
+        "seen_at",
+    ):
         setattr(result, name, getattr(finding, name))
     if finding.seen_at and finding.seen_at != finding.line:
         result.message += f" It shows at line {finding.seen_at}."
@@ -195,7 +250,9 @@ def mark(result: Diagnosis) -> None:
             return
 
 
-def rows(case: "Case", judgement: Judgement | None, finding: Finding | None) -> list[dict[str, Any]]:
+def rows(
+    case: "Case", judgement: Judgement | None, finding: Finding | None
+) -> list[dict[str, Any]]:
     """The trace: see steps.debugger.result."""
     made = []
     assert case.run is not None
@@ -206,14 +263,19 @@ def rows(case: "Case", judgement: Judgement | None, finding: Finding | None) -> 
         ok: bool | None = None
         if judgement is not None and node.uses_x:
             ok = node in judgement.good
-        if finding is not None and (finding.node is node or any(n in wrong for n in node.inputs)):
+        if finding is not None and (
+            finding.node is node or any(n in wrong for n in node.inputs)
+        ):
             wrong.add(node)
             ok = False
         elif ok is False and finding is None:
             ok = None
         stage, axes = None, []
         if label is not None:
-            stage, axes = label.stage.name + (f", {label.index}" if label.index else ""), label.axes
+            stage, axes = (
+                label.stage.name + (f", {label.index}" if label.index else ""),
+                label.axes,
+            )
         elif ok and judgement is not None:
             stage = ""
         if not node.uses_x:
@@ -223,7 +285,9 @@ def rows(case: "Case", judgement: Judgement | None, finding: Finding | None) -> 
                 "line": place.line,
                 "column": None if place.column is None else place.column + 1,
                 "end_line": place.end_line,
-                "end_column": None if place.end_column is None else place.end_column + 1,
+                "end_column": None
+                if place.end_column is None
+                else place.end_column + 1,
                 "statement": entry.statement,
                 "expression": entry.expression,
                 "name": entry.name,
@@ -257,15 +321,32 @@ def blame(case: "Case", file: File) -> Finding | None:
             return again
     thrown = thrown_away(case, inputs, fault)
     if thrown is not None and thrown.entry.name:
-        reader = next((n for n in run.nodes[thrown.index + 1 :] if thrown.inputs[0] in n.inputs), None)
-        if reader is not None and (fault is None or reader.index <= fault.index or fault in run.nodes):
+        reader = next(
+            (n for n in run.nodes[thrown.index + 1 :] if thrown.inputs[0] in n.inputs),
+            None,
+        )
+        if reader is not None and (
+            fault is None or reader.index <= fault.index or fault in run.nodes
+        ):
             line, column, statement = file.at(reader.entry.place)
             made, read = thrown.entry.name, labels[thrown.inputs[0]].stage.name
-            kind = "mask" if "masked" in labels[thrown].stage.name else "scale" if "scaled" in labels[thrown].stage.name else "softmax"
+            kind = (
+                "mask"
+                if "masked" in labels[thrown].stage.name
+                else "scale"
+                if "scaled" in labels[thrown].stage.name
+                else "softmax"
+            )
             return Finding(
-                line, column, statement, kind,
+                line,
+                column,
+                statement,
+                kind,
                 f"It reads the {read}; {made!r}, made for it at line {thrown.line}, is read by nothing.",
-                f"read {made}", f"made from the {read}", seen_at=seen, node=reader,
+                f"read {made}",
+                f"made from the {read}",
+                seen_at=seen,
+                node=reader,
             )
     if thrown is not None:
         line, column, statement = file.at(thrown.entry.place)
@@ -275,10 +356,16 @@ def blame(case: "Case", file: File) -> Finding | None:
         if name == "masked_fill":
             better += ", or masked_fill_ to change the tensor in place"
         return Finding(
-            line, column, statement, "result thrown away",
+            line,
+            column,
+            statement,
+            "result thrown away",
             f"{name} returns a new tensor and leaves the old one as it was; nothing takes the "
             f"result ({what}), so line {seen} goes on with the old one.",
-            better, "a tensor that nothing reads", seen_at=seen, node=thrown,
+            better,
+            "a tensor that nothing reads",
+            seen_at=seen,
+            node=thrown,
         )
     if fault is None and judgement.returned:
         return returned(case, file)
@@ -308,7 +395,11 @@ def failing_inputs(case: "Case") -> list[Node]:
     if run.failed is None:
         return []
     _, _, args, kwargs = run.failed
-    return [n for t in tensors_in((args, kwargs)) if (n := run.node_of(t)) is not None and n.uses_x]
+    return [
+        n
+        for t in tensors_in((args, kwargs))
+        if (n := run.node_of(t)) is not None and n.uses_x
+    ]
 
 
 def thrown_away(case: "Case", inputs: list[Node], fault: Node | None) -> Node | None:
@@ -333,7 +424,10 @@ def thrown_away(case: "Case", inputs: list[Node], fault: Node | None) -> Node | 
         before = judgement.labels.get(node.inputs[0])
         if label is None or before is None:
             continue
-        further = label.stage.rank > before.stage.rank or label.stage.name != before.stage.name
+        further = (
+            label.stage.rank > before.stage.rank
+            or label.stage.name != before.stage.name
+        )
         if further or label.axes != before.axes:
             best = node
     return best
@@ -350,7 +444,11 @@ def swapped_scores(case: "Case", inputs: list[Node], fault: Node | None) -> Node
         if not mended_by_turning(case, first_swapped(judgement, node)):
             continue
         while True:
-            before = [n for n in node.inputs if n in judgement.labels and judgement.labels[n].swapped]
+            before = [
+                n
+                for n in node.inputs
+                if n in judgement.labels and judgement.labels[n].swapped
+            ]
             if not before:
                 return node
             node = before[0]
@@ -375,7 +473,11 @@ def first_unfinished(judgement: Judgement, node: Node) -> Node:
 
 def first_swapped(judgement: Judgement, node: Node) -> Node:
     while True:
-        before = [n for n in node.inputs if n in judgement.labels and judgement.labels[n].swapped]
+        before = [
+            n
+            for n in node.inputs
+            if n in judgement.labels and judgement.labels[n].swapped
+        ]
         if not before:
             return node
         node = before[0]
@@ -401,23 +503,35 @@ def unfinished(case: "Case", inputs: list[Node], fault: Node | None) -> Node | N
     reference = judgement.reference
     for node in inputs:
         label = judgement.labels.get(node)
-        if label is not None and label.stage.part == "sum" and not label.stage.name.startswith("weights"):
+        if (
+            label is not None
+            and label.stage.part == "sum"
+            and not label.stage.name.startswith("weights")
+        ):
             return first_unfinished(judgement, node)
-        if label is None or not label.stage.name.startswith("weights,") or not label.stage.part:
+        if (
+            label is None
+            or not label.stage.name.startswith("weights,")
+            or not label.stage.part
+        ):
             continue
         if fault is not None:
             value = fault.value.double()
             total = float(value.sum())
             made = [reference.unmasked @ reference.v]
-            made.append(reference.unmasked.masked_fill(reference.future, 0) @ reference.v)
+            made.append(
+                reference.unmasked.masked_fill(reference.future, 0) @ reference.v
+            )
             stages = [Stage("contexts", t, ("B", "H", "T", "D"), 7) for t in made]
             if not any(match(value, s, total) for s in stages):
                 continue
         start = node
         while True:
             before = [
-                n for n in start.inputs
-                if n in judgement.labels and judgement.labels[n].stage.name == judgement.labels[start].stage.name
+                n
+                for n in start.inputs
+                if n in judgement.labels
+                and judgement.labels[n].stage.name == judgement.labels[start].stage.name
             ]
             if not before:
                 return start
@@ -431,14 +545,25 @@ def unscaled_scores(case: "Case", inputs: list[Node]) -> Node | None:
     judgement = case.judgement
     assert judgement is not None
     labels = judgement.labels
-    node = next((n for n in inputs if n in labels and labels[n].stage.part == "scale"), None)
+    node = next(
+        (n for n in inputs if n in labels and labels[n].stage.part == "scale"), None
+    )
     half = node is not None and "half" in labels[node].stage.name
     while node is not None:
-        before = [n for n in node.inputs if n in labels and labels[n].stage.name.startswith("scores")]
+        before = [
+            n
+            for n in node.inputs
+            if n in labels and labels[n].stage.name.startswith("scores")
+        ]
         if not before:
             return node if half or node.entry.function == "baddbmm" else None
-        if labels[before[0]].stage.name == labels[node].stage.name and node.entry.origin != "rearranged":
-            same = before[0].value.shape == node.value.shape and torch.equal(before[0].value, node.value)
+        if (
+            labels[before[0]].stage.name == labels[node].stage.name
+            and node.entry.origin != "rearranged"
+        ):
+            same = before[0].value.shape == node.value.shape and torch.equal(
+                before[0].value, node.value
+            )
             if same and node.entry.tensor is not before[0].entry.tensor:
                 return node
         node = before[0]
@@ -449,20 +574,34 @@ def reused_layer(case: "Case", file: File, fault: Node) -> Finding | None:
     """An output projection that is one of the query, key and value layers again."""
     judgement = case.judgement
     assert judgement is not None
-    if not any(judgement.labels[n].stage.rank >= CONTEXTS for n in fault.inputs if n in judgement.labels):
+    if not any(
+        judgement.labels[n].stage.rank >= CONTEXTS
+        for n in fault.inputs
+        if n in judgement.labels
+    ):
         return None
     for p in case.found:
         if p.node is fault:
             continue
         for path in p.paths:
             if path in fault.params:
-                line, column, statement = file.at(shared_place(case, file, p) if "." in path else fault.entry.place)
-                role = next((WORDS[r] for r, ps in judgement.heads.roles.items() if p in ps), "queries")
+                line, column, statement = file.at(
+                    shared_place(case, file, p) if "." in path else fault.entry.place
+                )
+                role = next(
+                    (WORDS[r] for r, ps in judgement.heads.roles.items() if p in ps),
+                    "queries",
+                )
                 return Finding(
-                    line, column, statement, "projection",
+                    line,
+                    column,
+                    statement,
+                    "projection",
                     f"The output is projected by {p.layer!r}, the layer that makes the {role}.",
-                    "a layer of its own for the output", f"{p.layer!r} used for two roles",
-                    seen_at=fault.line, node=fault,
+                    "a layer of its own for the output",
+                    f"{p.layer!r} used for two roles",
+                    seen_at=fault.line,
+                    node=fault,
                 )
     return None
 
@@ -479,17 +618,29 @@ def swapped_finding(case: "Case", file: File, node: Node, seen: int | None) -> F
         at, role, layer = crossed
         line, column, statement = file.at(at.entry.place)
         return Finding(
-            line, column, statement, "projection",
+            line,
+            column,
+            statement,
+            "projection",
             f"The {WORDS[role]} are made by {layer!r}, so what is used as queries and as keys is "
-            "swapped.", RIGHT["projection"], f"{WORDS[role]} from {layer!r}", seen_at=seen, node=at,
+            "swapped.",
+            RIGHT["projection"],
+            f"{WORDS[role]} from {layer!r}",
+            seen_at=seen,
+            node=at,
         )
     label = judgement.labels[node]
     return Finding(
-        line, column, statement, "scores",
+        line,
+        column,
+        statement,
+        "scores",
         "Every number is a right score, but the keys are on the rows and the queries on the "
         f"columns, and line {seen} goes on as if the rows were queries.",
-        RIGHT["scores"] + ": rows are queries", f"axes ({', '.join(label.axes)}), S the keys' tokens",
-        seen_at=seen, node=node,
+        RIGHT["scores"] + ": rows are queries",
+        f"axes ({', '.join(label.axes)}), S the keys' tokens",
+        seen_at=seen,
+        node=node,
     )
 
 
@@ -503,21 +654,34 @@ def crossed_layers(case: "Case") -> tuple[Node, str, str] | None:
     return None
 
 
-def tentative_finding(case: "Case", file: File, node: Node, seen: int | None) -> Finding:
+def tentative_finding(
+    case: "Case", file: File, node: Node, seen: int | None
+) -> Finding:
     judgement = case.judgement
     assert judgement is not None
     line, column, statement = file.at(node.entry.place)
     if judgement.labels[node].stage.part == "sum":
         return Finding(
-            line, column, statement, "mask",
+            line,
+            column,
+            statement,
+            "mask",
             "The weights are masked after the softmax and never made to sum to 1 again.",
             RIGHT["mask"] + "; or divide each row by its sum afterwards",
-            f"rows that sum to {smallest_sum(node)} and more, up to 1", seen_at=seen, node=node,
+            f"rows that sum to {smallest_sum(node)} and more, up to 1",
+            seen_at=seen,
+            node=node,
         )
     return Finding(
-        line, column, statement, "mask",
+        line,
+        column,
+        statement,
+        "mask",
         "It reads the unmasked scores: every token gets weight from tokens after it.",
-        RIGHT["mask"], "a softmax over all tokens, the future included", seen_at=seen, node=node,
+        RIGHT["mask"],
+        "a softmax over all tokens, the future included",
+        seen_at=seen,
+        node=node,
     )
 
 
@@ -533,20 +697,40 @@ def returned(case: "Case", file: File) -> Finding | None:
     place = return_place(case, file, node)
     line, column, statement = file.at(place)
     label = judgement.labels.get(node) if node is not None else None
-    if node is not None and label is not None and label.stage.name == "weights, unmasked":
+    if (
+        node is not None
+        and label is not None
+        and label.stage.name == "weights, unmasked"
+    ):
         return tentative_finding(case, file, node, None)
     lost = last_unused(case)
     if lost is not None:
         line, column, statement = file.at(lost.entry.place)
         return Finding(
-            line, column, statement, "result thrown away",
+            line,
+            column,
+            statement,
+            "result thrown away",
             f"Its result, {judgement.labels[lost].stage.name}, is used by nothing: forward returns "
-            f"{judgement.returned}.", "return it", judgement.returned, node=lost,
+            f"{judgement.returned}.",
+            "return it",
+            judgement.returned,
+            node=lost,
         )
-    kind = "merge" if "joined" in judgement.returned and "not projected" not in judgement.returned else "output"
+    kind = (
+        "merge"
+        if "joined" in judgement.returned and "not projected" not in judgement.returned
+        else "output"
+    )
     return Finding(
-        line, column, statement, kind,
-        f"forward returns {judgement.returned}.", RIGHT[kind], judgement.returned, node=node,
+        line,
+        column,
+        statement,
+        kind,
+        f"forward returns {judgement.returned}.",
+        RIGHT[kind],
+        judgement.returned,
+        node=node,
     )
 
 
@@ -567,11 +751,22 @@ def return_place(case: "Case", file: File, node: Node | None) -> Place | None:
         for cls in ast.walk(file.tree):
             if isinstance(cls, ast.ClassDef) and cls.name in names:
                 for function in cls.body:
-                    if isinstance(function, ast.FunctionDef) and function.name == "forward":
-                        found = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
+                    if (
+                        isinstance(function, ast.FunctionDef)
+                        and function.name == "forward"
+                    ):
+                        found = [
+                            n for n in ast.walk(function) if isinstance(n, ast.Return)
+                        ]
                         if found:
                             last = found[-1]
-                            return Place(case.file, last.lineno, last.end_lineno or last.lineno, last.col_offset, last.end_col_offset)
+                            return Place(
+                                case.file,
+                                last.lineno,
+                                last.end_lineno or last.lineno,
+                                last.col_offset,
+                                last.end_col_offset,
+                            )
     return node.entry.place if node is not None else None
 
 
@@ -582,7 +777,17 @@ def described_fault(case: "Case", file: File, node: Node) -> Finding:
     line, column, statement = file.at(node.entry.place)
     kind, message, got = why(judgement, node)
     expected = RIGHT.get(kind, "")
-    return Finding(line, column, statement, kind, message, expected, got, seen_at=node.line, node=node)
+    return Finding(
+        line,
+        column,
+        statement,
+        kind,
+        message,
+        expected,
+        got,
+        seen_at=node.line,
+        node=node,
+    )
 
 
 def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
@@ -594,14 +799,24 @@ def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
     names = {label.stage.name.split(",")[0] for label in inputs}
     kind = kind_of(names, inputs, node)
     if not value.is_floating_point():
-        return kind, "Its result is no part of attention.", f"{value.dtype} of shape {shape}"
+        return (
+            kind,
+            "Its result is no part of attention.",
+            f"{value.dtype} of shape {shape}",
+        )
     value = value.double()
     if bool(value.isnan().any()):
-        where = "rows" if value.dim() < 2 else f"{int(value.isnan().any(-1).sum())} rows"
+        where = (
+            "rows" if value.dim() < 2 else f"{int(value.isnan().any(-1).sum())} rows"
+        )
         text = "Its result has NaN"
         if kind in ("softmax", "mask"):
             text += ": where every key of a query is blocked, a softmax divides zero by zero"
-        return kind if kind != "scores" else "mask", text + ".", f"NaN in {where}, shape {shape}"
+        return (
+            kind if kind != "scores" else "mask",
+            text + ".",
+            f"NaN in {where}, shape {shape}",
+        )
     factor = constant_factor(value, reference)
     if factor is not None:
         name, times = factor
@@ -619,9 +834,17 @@ def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
     source = same_numbers(value, [n.value for n in node.inputs])
     if source is not None or node.entry.origin in ("rearranged", "copied"):
         held = inputs[0] if inputs else None
-        where = f" of the {held.stage.name}, which came in as ({', '.join(held.axes)})" if held and held.axes else ""
+        where = (
+            f" of the {held.stage.name}, which came in as ({', '.join(held.axes)})"
+            if held and held.axes
+            else ""
+        )
         if kind not in ("split", "merge"):
-            kind = "merge" if any(label.stage.rank >= CONTEXTS for label in inputs) else kind
+            kind = (
+                "merge"
+                if any(label.stage.rank >= CONTEXTS for label in inputs)
+                else kind
+            )
         return (
             kind,
             f"The same numbers{where} in the wrong places: the shape {shape} can be had, but an "
@@ -629,18 +852,38 @@ def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
             f"numbers of other tokens or heads side by side, shape {shape}",
         )
     if kind == "scores":
-        held = ", ".join(f"{label.stage.name} ({', '.join(label.axes)})" for label in inputs)
-        return kind, f"It multiplies {held}; that is not every query with every key of its own head.", f"shape {shape}"
+        held = ", ".join(
+            f"{label.stage.name} ({', '.join(label.axes)})" for label in inputs
+        )
+        return (
+            kind,
+            f"It multiplies {held}; that is not every query with every key of its own head.",
+            f"shape {shape}",
+        )
     if kind == "values":
-        held = ", ".join(f"{label.stage.name} ({', '.join(label.axes)})" for label in inputs)
-        return kind, f"It combines {held}; that is not the weights' sum over the values' tokens.", f"shape {shape}"
+        held = ", ".join(
+            f"{label.stage.name} ({', '.join(label.axes)})" for label in inputs
+        )
+        return (
+            kind,
+            f"It combines {held}; that is not the weights' sum over the values' tokens.",
+            f"shape {shape}",
+        )
     if kind == "mask":
         return kind, mask_words(value, judgement, node), f"shape {shape}"
     sums = sums_to_one(value, shape)
     if sums is not None and sums != len(shape) - 1:
-        return "softmax", f"The numbers sum to 1 over axis {sums}, of size {shape[sums]}, not over the keys.", f"sums of 1 on axis {sums}"
+        return (
+            "softmax",
+            f"The numbers sum to 1 over axis {sums}, of size {shape[sums]}, not over the keys.",
+            f"sums of 1 on axis {sums}",
+        )
     read = ", ".join(sorted(label.stage.name for label in inputs)) or "its inputs"
-    return kind, f"It reads {read} and makes numbers that no right route has.", f"shape {shape}"
+    return (
+        kind,
+        f"It reads {read} and makes numbers that no right route has.",
+        f"shape {shape}",
+    )
 
 
 def kind_of(names: set[str], inputs: list[Label], node: Node) -> str:
@@ -650,7 +893,11 @@ def kind_of(names: set[str], inputs: list[Label], node: Node) -> str:
             return "output"
         return "merge"
     if "weights" in names or "weights" in " ".join(names):
-        return "values" if len(inputs) > 1 or "values" in names or "keys" in names else "softmax"
+        return (
+            "values"
+            if len(inputs) > 1 or "values" in names or "keys" in names
+            else "softmax"
+        )
     if "scores" in names:
         if node.entry.function in ("softmax", "_softmax", "softmin", "log_softmax"):
             return "softmax"
@@ -665,7 +912,9 @@ def kind_of(names: set[str], inputs: list[Label], node: Node) -> str:
     return "projection"
 
 
-def constant_factor(value: torch.Tensor, reference: Reference) -> tuple[str, float] | None:
+def constant_factor(
+    value: torch.Tensor, reference: Reference
+) -> tuple[str, float] | None:
     """(stage, c) when the value is c times the queries, keys or scores, masked or not."""
     found = torch.isfinite(value) & (value.abs() < 1e4)
     for name, tensor, axes in (
@@ -685,7 +934,9 @@ def constant_factor(value: torch.Tensor, reference: Reference) -> tuple[str, flo
     return None
 
 
-def factors(reference: Reference, value: torch.Tensor, tensor: torch.Tensor) -> list[float]:
+def factors(
+    reference: Reference, value: torch.Tensor, tensor: torch.Tensor
+) -> list[float]:
     """The one factor that the sizes of the numbers allow, with either sign."""
     if not bool(torch.isfinite(value).all()):
         return []
@@ -735,8 +986,14 @@ def alternatives(value: torch.Tensor, reference: Reference) -> tuple[str, str] |
         "one more": "The mask starts one place too late: each token sees the next one.",
     }
     scales = {
-        "right": root, "not": 1.0, "once by the fourth root": D**-0.25, "twice": root * root, "by the root of the whole width": (D * H) ** -0.5,
-        "by head_dim, not its root": 1 / D, "by multiplying with the root": D**0.5, "by the root of the tokens": T**-0.5,
+        "right": root,
+        "not": 1.0,
+        "once by the fourth root": D**-0.25,
+        "twice": root * root,
+        "by the root of the whole width": (D * H) ** -0.5,
+        "by head_dim, not its root": 1 / D,
+        "by multiplying with the root": D**0.5,
+        "by the root of the tokens": T**-0.5,
         "by the root of the number of heads": H**-0.5,
     }
     shapes = []
@@ -755,22 +1012,41 @@ def alternatives(value: torch.Tensor, reference: Reference) -> tuple[str, str] |
             for axis, word in axes.items():
                 if scale.startswith("once") and (mask, axis) != ("right", 3):
                     continue
-                if axis != 3 and (scale, mask) not in (("right", "right"), ("right", "none"), ("not", "right")):
+                if axis != 3 and (scale, mask) not in (
+                    ("right", "right"),
+                    ("right", "none"),
+                    ("not", "right"),
+                ):
                     continue
                 if (scale, mask, axis) == ("right", "right", 3):
                     continue
                 weights = scores.softmax(axis)
                 for what in shapes:
                     made = weights if what == "weights" else weights @ reference.v
-                    names = ("B", "H", "T", "S") if what == "weights" else ("B", "H", "T", "D")
+                    names = (
+                        ("B", "H", "T", "S")
+                        if what == "weights"
+                        else ("B", "H", "T", "D")
+                    )
                     if not match(value, Stage(what, made, names, 6), total):
                         continue
                     if axis != 3:
-                        return "softmax", f"The weights sum to 1 over the {word}, not over the keys of one query."
+                        return (
+                            "softmax",
+                            f"The weights sum to 1 over the {word}, not over the keys of one query.",
+                        )
                     if mask != "right":
-                        more = "" if scale == "right" else f" And the scores are scaled {scale}."
+                        more = (
+                            ""
+                            if scale == "right"
+                            else f" And the scores are scaled {scale}."
+                        )
                         return "mask", mask_said[mask] + more
-                    said = "The scores are not divided by" if scale == "not" else f"The scores are scaled {scale}, not by 1 over"
+                    said = (
+                        "The scores are not divided by"
+                        if scale == "not"
+                        else f"The scores are scaled {scale}, not by 1 over"
+                    )
                     if scale == "twice":
                         said = "The scores are scaled twice by 1 over"
                     return "scale", f"{said} sqrt(head_dim) = sqrt({D})."
@@ -778,15 +1054,24 @@ def alternatives(value: torch.Tensor, reference: Reference) -> tuple[str, str] |
     for what, made in (("weights", twice), ("contexts", twice @ reference.v)):
         names = ("B", "H", "T", "S") if what == "weights" else ("B", "H", "T", "D")
         if what in shapes and match(value, Stage(what, made, names, 6), total):
-            return "softmax", "A second softmax over the weights: blocked tokens get weight again."
+            return (
+                "softmax",
+                "A second softmax over the weights: blocked tokens get weight again.",
+            )
     return None
 
 
-def same_numbers(value: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor | None:
+def same_numbers(
+    value: torch.Tensor, others: list[torch.Tensor]
+) -> torch.Tensor | None:
     flat = value.reshape(-1).sort().values
     for other in others:
         if other.numel() == value.numel() and other.is_floating_point():
-            if bool(torch.isclose(flat, other.double().reshape(-1).sort().values, rtol=1e-6, atol=1e-9).all()):
+            if bool(
+                torch.isclose(
+                    flat, other.double().reshape(-1).sort().values, rtol=1e-6, atol=1e-9
+                ).all()
+            ):
                 return other
     return None
 
@@ -819,7 +1104,9 @@ def mask_words(value: torch.Tensor, judgement: Judgement, node: Node) -> str:
             f"It blocks the right places with numbers up to {low:.4g}, which are not far below the "
             "other scores: after the softmax the future keeps weight."
         )
-    if bool((rows == ~future).all()) or bool((rows == torch.ones_like(future).tril(-1)).all()):
+    if bool((rows == ~future).all()) or bool(
+        (rows == torch.ones_like(future).tril(-1)).all()
+    ):
         return "It blocks the past and leaves the future open: the mask is the wrong way round."
     if bool((rows == torch.ones_like(future).triu(0)).all()):
         return "It blocks each token from itself as well: the first token has nothing left to see."
@@ -833,13 +1120,20 @@ def mask_words(value: torch.Tensor, judgement: Judgement, node: Node) -> str:
 
 def deeper(case: "Case", file: File, node: Node, finding: Finding) -> Finding | None:
     """The constructor's or the mask's own line behind a forward symptom."""
-    return wrong_mask(case, file, node, finding) or wrong_setting(case, file, node, finding)
+    return wrong_mask(case, file, node, finding) or wrong_setting(
+        case, file, node, finding
+    )
 
 
 def mask_form(tensor: torch.Tensor, T: int) -> bool | None:
     """True for a right causal mask of T tokens in any polarity, False for another mask,
     None for what is no mask."""
-    if tensor.is_meta or tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2:
+    if (
+        tensor.is_meta
+        or tensor.dim() < 2
+        or tensor.shape[-1] != tensor.shape[-2]
+        or tensor.shape[-1] < 2
+    ):
         return None
     if any(size != 1 for size in tensor.shape[:-2]):
         return None
@@ -853,7 +1147,9 @@ def mask_form(tensor: torch.Tensor, T: int) -> bool | None:
     return bool((inside == inside[0]).all()) and bool((outside == outside[0]).all())
 
 
-def wrong_mask(case: "Case", file: File, node: Node, finding: Finding) -> Finding | None:
+def wrong_mask(
+    case: "Case", file: File, node: Node, finding: Finding
+) -> Finding | None:
     """The line that makes a mask which is itself wrong."""
     if finding.kind not in ("mask", "softmax"):
         return None
@@ -879,11 +1175,31 @@ def wrong_mask(case: "Case", file: File, node: Node, finding: Finding) -> Findin
                 place = file.constructor(owner, name)
                 if place is not None:
                     line, column, statement = file.at(place)
-                    return Finding(line, column, statement, "mask", finding.message, RIGHT["mask"], finding.got, seen_at=node.line, node=node)
+                    return Finding(
+                        line,
+                        column,
+                        statement,
+                        "mask",
+                        finding.message,
+                        RIGHT["mask"],
+                        finding.got,
+                        seen_at=node.line,
+                        node=node,
+                    )
         for made in sorted(chain, key=lambda n: n.index):
             if mask_form(made.value, 0) is False and mask_shaped(made):
                 line, column, statement = file.at(made.entry.place)
-                return Finding(line, column, statement, "mask", finding.message, RIGHT["mask"], finding.got, seen_at=node.line, node=node)
+                return Finding(
+                    line,
+                    column,
+                    statement,
+                    "mask",
+                    finding.message,
+                    RIGHT["mask"],
+                    finding.got,
+                    seen_at=node.line,
+                    node=node,
+                )
     return None
 
 
@@ -901,7 +1217,9 @@ def path_of(case: "Case", tensor: torch.Tensor) -> str | None:
     return None
 
 
-def wrong_setting(case: "Case", file: File, node: Node | None, finding: Finding) -> Finding | None:
+def wrong_setting(
+    case: "Case", file: File, node: Node | None, finding: Finding
+) -> Finding | None:
     """A number that the constructor keeps and that, put right, mends the module."""
     from steps.debugger.build import meaning
 
@@ -911,15 +1229,30 @@ def wrong_setting(case: "Case", file: File, node: Node | None, finding: Finding)
     _, _, statement = file.at(place)
     text = statement
     D, H = judgement.heads.D, judgement.heads.H
-    plain = {D, H, D * H, case.sizes.d_in, case.sizes.context, case.sizes.p, D**0.5, D**-0.5}
+    plain = {
+        D,
+        H,
+        D * H,
+        case.sizes.d_in,
+        case.sizes.context,
+        case.sizes.p,
+        D**0.5,
+        D**-0.5,
+    }
     for owner in case.module.modules():
         for name, value in list(vars(owner).items()):
-            if type(value) not in (int, float) or name.startswith("_") or name == "training":
+            if (
+                type(value) not in (int, float)
+                or name.startswith("_")
+                or name == "training"
+            ):
                 continue
             told = meaning(name)
             right = {"H": H, "D": D}.get(told or "")
             if type(owner).__module__.startswith("torch.nn"):
-                if not (isinstance(owner, nn.Softmax) and name == "dim" and value != -1):
+                if not (
+                    isinstance(owner, nn.Softmax) and name == "dim" and value != -1
+                ):
                     continue
                 tries: list[Any] = [-1]
             elif right is not None and value != right:
@@ -943,10 +1276,15 @@ def wrong_setting(case: "Case", file: File, node: Node | None, finding: Finding)
                 line, column, made = file.at(at)
                 said = f"{attempt:.4g}" if isinstance(attempt, float) else str(attempt)
                 return Finding(
-                    line, column, made, finding.kind,
+                    line,
+                    column,
+                    made,
+                    finding.kind,
                     f"The constructor sets {name} = {value:.4g}; with {said} the module is right. {finding.message}",
-                    finding.expected, finding.got,
-                    seen_at=place.line if place else None, node=node,
+                    finding.expected,
+                    finding.got,
+                    seen_at=place.line if place else None,
+                    node=node,
                 )
     return None
 
@@ -973,7 +1311,14 @@ def is_clean(case: "Case", replace: dict[int, torch.Tensor] | None = None) -> bo
         return False
     if replace:
         torch.manual_seed(1)
-        run = record(case.module, lambda: case.forward(case.module, case.x), case.x, case.file, weights=case.weights, replace=replace)
+        run = record(
+            case.module,
+            lambda: case.forward(case.module, case.x),
+            case.x,
+            case.file,
+            weights=case.weights,
+            replace=replace,
+        )
         output = run.output
         judgement = case.judgement
         assert judgement is not None
@@ -982,7 +1327,8 @@ def is_clean(case: "Case", replace: dict[int, torch.Tensor] | None = None) -> bo
         if any(s.rank == 8 for s in judgement.reference.stages):
             return any(
                 match(output.double(), s, float(output.double().sum())) is not None
-                for s in judgement.reference.stages if s.rank == 8
+                for s in judgement.reference.stages
+                if s.rank == 8
             )
         label = judgement.reference.label(output)
         return label is not None and label.stage.rank >= CONTEXTS
@@ -1002,8 +1348,20 @@ def raised(case: "Case", file: File) -> Finding:
     error = first_line(run.error)
     kind, words = "raises", []
     if run.failed is None:
-        finding = Finding(line, column, statement, kind, f"It raises {error}.", got=error, seen_at=line)
-        return wrong_setting(case, file, None, finding) or finding if judgement else finding
+        finding = Finding(
+            line,
+            column,
+            statement,
+            kind,
+            f"It raises {error}.",
+            got=error,
+            seen_at=line,
+        )
+        return (
+            wrong_setting(case, file, None, finding) or finding
+            if judgement
+            else finding
+        )
     _, func, args, kwargs = run.failed
     inputs = []
     for tensor in tensors_in((args, kwargs)):
@@ -1018,12 +1376,31 @@ def raised(case: "Case", file: File) -> Finding:
             words.append((path or "a tensor") + f" of shape {shape}")
     names = {label.stage.name.split(",")[0] for label in inputs}
     fake = Node(-1, None)  # type: ignore[arg-type]
-    layer = next((p for t in tensors_in((args, kwargs)) if (p := path_of(case, t)) and p in case.weights), None)
+    layer = next(
+        (
+            p
+            for t in tensors_in((args, kwargs))
+            if (p := path_of(case, t)) and p in case.weights
+        ),
+        None,
+    )
     if layer:
         fake.params = {layer: case.weights[layer]}
     function = getattr(func, "__name__", "")
-    if function in ("view", "reshape", "unflatten", "transpose", "permute", "cat", "stack"):
-        kind = "merge" if any(label.stage.rank >= CONTEXTS for label in inputs) else "split"
+    if function in (
+        "view",
+        "reshape",
+        "unflatten",
+        "transpose",
+        "permute",
+        "cat",
+        "stack",
+    ):
+        kind = (
+            "merge"
+            if any(label.stage.rank >= CONTEXTS for label in inputs)
+            else "split"
+        )
     elif "masked_fill" in function or function in ("where", "add", "__add__"):
         kind = "mask"
     elif inputs:
@@ -1036,15 +1413,26 @@ def raised(case: "Case", file: File) -> Finding:
         message += " view needs the numbers in order; after transpose they are not: contiguous() first, or reshape."
     if "overflow" in str(run.error):
         kind = "mask"
-    finding = Finding(line, column, statement, kind, message, RIGHT.get(kind, ""), error, seen_at=line)
+    finding = Finding(
+        line, column, statement, kind, message, RIGHT.get(kind, ""), error, seen_at=line
+    )
     if layer is not None and function == "linear":
         wide = case.weights[layer]
-        given = next((t.shape[-1] for t in tensors_in(args) if t.shape[-1:] != wide.shape[-1:] or t is not wide), None)
+        given = next(
+            (
+                t.shape[-1]
+                for t in tensors_in(args)
+                if t.shape[-1:] != wide.shape[-1:] or t is not wide
+            ),
+            None,
+        )
         from steps.debugger.build import owner_of
 
         path = layer.rpartition(".")[0]
         owner, name = owner_of(case.module, path) if path else (case.module, layer)
-        source = next((n for t in tensors_in(args) if (n := run.node_of(t)) is not None), None)
+        source = next(
+            (n for t in tensors_in(args) if (n := run.node_of(t)) is not None), None
+        )
         bad = source in {p.node for p in case.found}
         at = file.constructor(owner, name)
         if bad:
@@ -1090,46 +1478,79 @@ def two_roles(case: "Case", file: File) -> Finding | None:
         for number, p in enumerate(ps):
             if p.paths in seen:
                 spare = sibling_unused(case, p.paths[0])
-                line, column, statement = file.at(p.node.entry.place if spare else shared_place(case, file, p))
+                line, column, statement = file.at(
+                    p.node.entry.place if spare else shared_place(case, file, p)
+                )
                 return Finding(
-                    line, column, statement, "projection",
+                    line,
+                    column,
+                    statement,
+                    "projection",
                     f"Heads {seen[p.paths] + 1} and {number + 1} use the same weights ({p.layer}), so "
                     "they are one head computed twice.",
-                    "a layer of its own for every head", f"one layer for the {WORDS[role]} of several heads",
-                    seen_at=p.node.line, node=p.node,
+                    "a layer of its own for every head",
+                    f"one layer for the {WORDS[role]} of several heads",
+                    seen_at=p.node.line,
+                    node=p.node,
                 )
             seen[p.paths] = number
     H = judgement.heads.H
     for role, ps in roles.items():
         for p in ps[:1]:
             weight = case.weights.get(p.paths[0])
-            if weight is None or H < 2 or len(ps) > 1 or judgement.heads.kv_heads or p.deep:
+            if (
+                weight is None
+                or H < 2
+                or len(ps) > 1
+                or judgement.heads.kv_heads
+                or p.deep
+            ):
                 continue
             if weight.numel() * H < p.width * case.sizes.d_in:
                 line, column, statement = file.at(p.node.entry.place)
                 return Finding(
-                    line, column, statement, "projection",
+                    line,
+                    column,
+                    statement,
+                    "projection",
                     f"The input is cut into heads first, and one small layer, {p.layer!r} of shape "
                     f"{tuple(weight.shape)}, makes the {WORDS[role]} of every head: the heads share their weights.",
-                    "a projection from all features to all heads, then the split", f"{H} heads, one layer",
-                    seen_at=p.node.line, node=p.node,
+                    "a projection from all features to all heads, then the split",
+                    f"{H} heads, one layer",
+                    seen_at=p.node.line,
+                    node=p.node,
                 )
     for role, ps in roles.items():
         for p in ps:
-            if p.deep and any(not other.deep for other_ps in roles.values() for other in other_ps):
+            if p.deep and any(
+                not other.deep for other_ps in roles.values() for other in other_ps
+            ):
                 line, column, statement = file.at(p.node.entry.place)
                 return Finding(
-                    line, column, statement, "projection",
+                    line,
+                    column,
+                    statement,
+                    "projection",
                     f"The {WORDS[role]} are made from numbers that a layer has projected already, not from x.",
-                    RIGHT["projection"], f"{WORDS[role]} = {p.layer}(another projection)", seen_at=p.node.line, node=p.node,
+                    RIGHT["projection"],
+                    f"{WORDS[role]} = {p.layer}(another projection)",
+                    seen_at=p.node.line,
+                    node=p.node,
                 )
     crossed = crossed_layers(case)
     if crossed is not None and judgement.heads.conflicts:
         node, role, layer = crossed
         line, column, statement = file.at(node.entry.place)
         return Finding(
-            line, column, statement, "projection", f"The {WORDS[role]} are made by {layer!r}.",
-            RIGHT["projection"], f"{WORDS[role]} from {layer!r}", seen_at=node.line, node=node,
+            line,
+            column,
+            statement,
+            "projection",
+            f"The {WORDS[role]} are made by {layer!r}.",
+            RIGHT["projection"],
+            f"{WORDS[role]} from {layer!r}",
+            seen_at=node.line,
+            node=node,
         )
     return None
 
@@ -1138,7 +1559,9 @@ def sibling_unused(case: "Case", path: str) -> bool:
     """Whether the list that a weight is in has others, which no projection used."""
     pattern = re.sub(r"\\\.\d+", r"\\.\\d+", re.escape(path))
     used = {p for projection in case.found for p in projection.paths}
-    return any(re.fullmatch(pattern, other) and other not in used for other in case.weights)
+    return any(
+        re.fullmatch(pattern, other) and other not in used for other in case.weights
+    )
 
 
 def shared(case: "Case", file: File, p: Any, first: str, second: str) -> Finding:
@@ -1155,9 +1578,15 @@ def shared(case: "Case", file: File, p: Any, first: str, second: str) -> Finding
             at = again[1].node
     line, column, statement = file.at(at.entry.place)
     return Finding(
-        line, column, statement, "projection",
+        line,
+        column,
+        statement,
+        "projection",
         f"One layer, {p.layer!r}, makes the {WORDS[first]} and the {WORDS[second]}: they are the same numbers.",
-        RIGHT["projection"], f"{WORDS[second]} equal to the {WORDS[first]}", seen_at=at.line, node=at,
+        RIGHT["projection"],
+        f"{WORDS[second]} equal to the {WORDS[first]}",
+        seen_at=at.line,
+        node=at,
     )
 
 
@@ -1179,7 +1608,11 @@ def clean_message(case: "Case") -> str:
     assert judgement is not None
     H = judgement.heads.H
     heads = f"{H} heads" if H > 1 else "one head"
-    mask = "no token reads a later one" if case.causal else "no mask was asked for and none is applied"
+    mask = (
+        "no token reads a later one"
+        if case.causal
+        else "no mask was asked for and none is applied"
+    )
     return (
         f"No fault found. From its own projections of x, {heads} were computed separately and "
         f"plainly, and the output is equal to theirs; {mask}."

@@ -57,12 +57,28 @@ def judge(
             labels[node] = Label(Stage(plain[node], node.value, (), 0), [])
             continue
         if node in parts:
-            labels[node] = Label(Stage("a projection, before its bias", node.value, (), 1), [])
+            labels[node] = Label(
+                Stage("a projection, before its bias", node.value, (), 1), []
+            )
             continue
         label = reference.label(node.value)
-        scaled = node in projected and not torch.equal(node.value.double().reshape(-1), projected[node].value.reshape(-1))
-        if node in projected and (label is None or label.stage.rank > 2) and not (scaled and projected[node].node.entry.function == "linear" and own_weight(projected[node])):
-            what = "a projection" if projected[node] in used_by_roles else "another projection"
+        scaled = node in projected and not torch.equal(
+            node.value.double().reshape(-1), projected[node].value.reshape(-1)
+        )
+        if (
+            node in projected
+            and (label is None or label.stage.rank > 2)
+            and not (
+                scaled
+                and projected[node].node.entry.function == "linear"
+                and own_weight(projected[node])
+            )
+        ):
+            what = (
+                "a projection"
+                if projected[node] in used_by_roles
+                else "another projection"
+            )
             label = Label(Stage(what, node.value, (), 1), [])
         if label is None:
             label = row_sums(node, labels)
@@ -71,7 +87,9 @@ def judge(
         if label is not None:
             labels[node] = label
             if label.stage.rank == OUTPUT:
-                verdict.out_weights += [p for p in node.params if p not in verdict.out_weights]
+                verdict.out_weights += [
+                    p for p in node.params if p not in verdict.out_weights
+                ]
     settle(run, verdict, bool(outputs))
     if heads.layout or not heads.named:
         name_conflicts(run, verdict)
@@ -102,7 +120,10 @@ def add_packed(reference: Reference, heads: Heads) -> None:
 
 
 def add_outputs(
-    reference: Reference, heads: Heads, weights: dict[str, torch.Tensor], role_paths: set[str]
+    reference: Reference,
+    heads: Heads,
+    weights: dict[str, torch.Tensor],
+    role_paths: set[str],
 ) -> list[Stage]:
     """The output stage for every weight that could be the output projection."""
     order = (0, 2, 3, 1) if reference.strided else (0, 2, 1, 3)
@@ -116,20 +137,28 @@ def add_outputs(
             continue
         matrices = []
         size = tensor.numel() // width
-        if tensor.shape[0] == width or (tensor.dim() == 3 and tensor.shape[0] == heads.H):
+        if tensor.shape[0] == width or (
+            tensor.dim() == 3 and tensor.shape[0] == heads.H
+        ):
             matrices.append(tensor.reshape(width, size))
         if tensor.shape[-1] == width:
             matrices.append(tensor.reshape(size, width).T)
         if tensor.dim() == 3 and tensor.shape[1:] == (heads.H, heads.D):
             matrices.append(tensor.reshape(size, width).T)
-        own = weights.get(path.removesuffix("weight") + "bias") if path.endswith("weight") else None
+        own = (
+            weights.get(path.removesuffix("weight") + "bias")
+            if path.endswith("weight")
+            else None
+        )
         choices = [own] if own is not None else biases
         for matrix in matrices:
             for bias in choices:
                 if bias is not None and bias.shape[0] != size:
                     continue
                 value = joined @ matrix.double()
-                made.append(Stage("output, before its bias", value, ("B", "T", "E"), OUTPUT - 1))
+                made.append(
+                    Stage("output, before its bias", value, ("B", "T", "E"), OUTPUT - 1)
+                )
                 if bias is not None:
                     value = value + bias.double()
                 made.append(Stage("output", value, ("B", "T", "E"), OUTPUT))
@@ -142,12 +171,18 @@ def row_sums(node: Node, labels: dict[Node, Label]) -> Label | None:
     if len(node.inputs) != 1 or node.inputs[0] not in labels:
         return None
     before, label = node.inputs[0].value, labels[node.inputs[0]]
-    if "not " not in label.stage.name or not label.stage.name.startswith("weights") or "S" not in label.axes:
+    if (
+        "not " not in label.stage.name
+        or not label.stage.name.startswith("weights")
+        or "S" not in label.axes
+    ):
         return None
     sums = before.sum(label.axes.index("S"))
     if sums.numel() != node.value.numel() or sums.dtype != node.value.dtype:
         return None
-    if not bool(torch.isclose(sums.reshape(-1), node.value.reshape(-1), rtol=1e-6).all()):
+    if not bool(
+        torch.isclose(sums.reshape(-1), node.value.reshape(-1), rtol=1e-6).all()
+    ):
         return None
     return Label(Stage("row sums", node.value, (), 5), [])
 
@@ -168,7 +203,11 @@ def output_label(
     ):
         return None
     for label in inputs:
-        if label.stage.rank == CONTEXTS and heads.H > 1 and label.axes[-1:] not in (["H*D"], ["D*H"]):
+        if (
+            label.stage.rank == CONTEXTS
+            and heads.H > 1
+            and label.axes[-1:] not in (["H*D"], ["D*H"])
+        ):
             return None
     if node.entry.origin != "computed" and not joins(node, inputs):
         return None
@@ -197,7 +236,10 @@ def settle(run: Run, verdict: Judgement, projected: bool) -> None:
             for before in node.inputs:
                 if label_rank(labels, node) < AFTER:
                     good.add(before)
-    verdict.progress = max((label_rank(labels, n) for n in labels if label_rank(labels, n) < AFTER), default=0)
+    verdict.progress = max(
+        (label_rank(labels, n) for n in labels if label_rank(labels, n) < AFTER),
+        default=0,
+    )
     verdict.progress = verdict.progress * 100 + sum(n in labels for n in run.nodes)
     relevant = ancestors(run)
     for node in run.nodes:
@@ -222,13 +264,23 @@ def settle(run: Run, verdict: Judgement, projected: bool) -> None:
         return
     if label.stage.part or rank < CONTEXTS:
         verdict.returned = label.stage.name
-    elif label.stage.name == "contexts" and label.axes[-1] not in ("H*D",) and verdict.heads.H > 1:
+    elif (
+        label.stage.name == "contexts"
+        and label.axes[-1] not in ("H*D",)
+        and verdict.heads.H > 1
+    ):
         verdict.returned = "contexts that are not joined"
-    elif label.stage.name == "contexts" and verdict.heads.H == 1 and label.axes[-1] != "D":
+    elif (
+        label.stage.name == "contexts"
+        and verdict.heads.H == 1
+        and label.axes[-1] != "D"
+    ):
         verdict.returned = "contexts with the features not last"
     elif label.index:
         verdict.returned = f"{label.stage.name}, {label.index} only"
-    elif label.order.index("T") < label.order.index("B") if "B" in label.order else False:
+    elif (
+        label.order.index("T") < label.order.index("B") if "B" in label.order else False
+    ):
         verdict.returned = f"{label.stage.name} with tokens before sequences"
     elif projected and label.stage.name == "contexts":
         verdict.returned = "the joined contexts, not projected"

@@ -29,7 +29,10 @@ def limited(seconds: float) -> Iterator[None]:
     if not seconds:
         yield
         return
-    if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
+    if (
+        hasattr(signal, "setitimer")
+        and threading.current_thread() is threading.main_thread()
+    ):
 
         def stop(*_: Any) -> None:
             raise TooLong
@@ -49,7 +52,9 @@ def limited(seconds: float) -> Iterator[None]:
 
     def interrupt() -> None:
         if not over.wait(seconds):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TooLong))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                thread, ctypes.py_object(TooLong)
+            )
 
     watch = threading.Thread(target=interrupt, daemon=True)
     watch.start()
@@ -74,12 +79,20 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
     printed = Printed()
     saved_modules = dict(sys.modules)
     saved = (list(sys.path), list(sys.argv), sys.stdin, dict(os.environ), os.getcwd())
-    dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+    dtype, grad, threads = (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.get_num_threads(),
+    )
     deterministic = torch.are_deterministic_algorithms_enabled()
     python_random, torch_random = random.getstate(), torch.get_rng_state()
     numpy = sys.modules.get("numpy")
-    numpy_random = numpy.random.get_state() if numpy and hasattr(numpy, "random") else None
-    device = torch.get_default_device() if "torch.utils._device" in sys.modules else None
+    numpy_random = (
+        numpy.random.get_state() if numpy and hasattr(numpy, "random") else None
+    )
+    device = (
+        torch.get_default_device() if "torch.utils._device" in sys.modules else None
+    )
     try:
         torch.set_num_threads(1)  # the tensors are small
         with (
@@ -168,7 +181,9 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
         place = line_of(error, file)
         at = f"line {place}: " if place else ""
         if isinstance(error, ModuleNotFoundError):
-            raise UserError(f"{at}imports {error.name!r}, which is not installed") from None
+            raise UserError(
+                f"{at}imports {error.name!r}, which is not installed"
+            ) from None
         if isinstance(error, ImportError):
             raise UserError(f"{at}running it raises {first_line(error)}") from None
         return module, f"{at}running it raises {first_line(error)}"
@@ -208,7 +223,11 @@ def classes_in(module: ModuleType) -> list[type]:
     for value in vars(module).values():
         if not (isinstance(value, type) and issubclass(value, nn.Module)):
             continue
-        own = any("forward" in vars(base) for base in value.__mro__ if base.__module__ == module.__name__)
+        own = any(
+            "forward" in vars(base)
+            for base in value.__mro__
+            if base.__module__ == module.__name__
+        )
         if value.__module__ == module.__name__ and own and value not in found:
             found.append(value)
     return found

@@ -46,12 +46,19 @@ class Diagnosis:
 
     def json(self) -> str:
         """One line of strict JSON."""
-        keys = "file verdict line column statement kind expected got message trace".split()
+        keys = (
+            "file verdict line column statement kind expected got message trace".split()
+        )
         whole = {key: getattr(self, key) for key in keys}
         whole["trace"] = [
-            {key: value for key, value in row.items() if key != "values"} for row in self.trace
+            {key: value for key, value in row.items() if key != "values"}
+            for row in self.trace
         ]
-        whole |= {"examined": self.examined, "notes": self.notes, "seen_at": self.seen_at}
+        whole |= {
+            "examined": self.examined,
+            "notes": self.notes,
+            "seen_at": self.seen_at,
+        }
         return json.dumps(whole, allow_nan=False)
 
     def __str__(self) -> str:
@@ -59,7 +66,10 @@ class Diagnosis:
 
     def _lines(self) -> list[str]:
         where = f":{self.line}" if self.line else ""
-        lines = wrap(f"{self.file}{where}: {self.verdict}" + (f" ({self.kind})" if self.kind else ""))
+        lines = wrap(
+            f"{self.file}{where}: {self.verdict}"
+            + (f" ({self.kind})" if self.kind else "")
+        )
         if self.examined:
             lines += wrap(f"Examined: {self.examined}")
         if self.trace:
@@ -93,7 +103,9 @@ class Diagnosis:
             label = row["name"] or row["expression"]
             rows.append((str(row["line"] or ""), label, shape, stage, axes))
         wide = [max(len(row[c]) for row in rows) for c in range(5)]
-        wide[1] = max(12, min(wide[1], WIDTH - 8 - wide[0] - wide[2] - wide[3] - wide[4]))
+        wide[1] = max(
+            12, min(wide[1], WIDTH - 8 - wide[0] - wide[2] - wide[3] - wide[4])
+        )
         lines = []
         for row in rows:
             cells = [row[0].rjust(wide[0]), clip(row[1], wide[1]).ljust(wide[1])]

@@ -36,7 +36,9 @@ class Projection:
     value: torch.Tensor  # (B, T, F)
     paths: tuple[str, ...]  # of its weights
     deep: bool = False  # of another projection, not of x
-    parts: list[Node] = field(default_factory=list)  # earlier nodes, such as before the bias
+    parts: list[Node] = field(
+        default_factory=list
+    )  # earlier nodes, such as before the bias
 
     @property
     def layer(self) -> str:
@@ -95,7 +97,9 @@ def token_axes(
         rest = [d for d in dims if d not in first]
         shape = (abs(sizes[0]), abs(sizes[1]), -1)
 
-        def order(tensor: torch.Tensor, first=first, rest=rest, shape=shape, sizes=sizes):
+        def order(
+            tensor: torch.Tensor, first=first, rest=rest, shape=shape, sizes=sizes
+        ):
             moved = tensor.permute(*first, *rest).reshape(shape)
             return moved.transpose(0, 1) if sizes[0] < 0 else moved
 
@@ -108,7 +112,9 @@ def token_axes(
     return None
 
 
-def projections(run: Run, other: Run, B: int, T: int, at: tuple[int, int]) -> tuple[list[Projection], dict[Node, str]]:
+def projections(
+    run: Run, other: Run, B: int, T: int, at: tuple[int, int]
+) -> tuple[list[Projection], dict[Node, str]]:
     """The projections in order, and the nodes that still are x (or x made ready)."""
     found: list[Projection] = []
     of_node: dict[Node, Projection] = {}
@@ -131,11 +137,15 @@ def projections(run: Run, other: Run, B: int, T: int, at: tuple[int, int]) -> tu
             continue
         value, changed = seen
         wide = {p: t for p, t in node.params.items() if t.dim() >= 2}
-        source = next((of_node.get(n) or carried[n] for n in inputs if n not in plain), None)
+        source = next(
+            (of_node.get(n) or carried[n] for n in inputs if n not in plain), None
+        )
         mixing = changed > 1
         if source is None:
             if wide and mixing and contracts(node, value):
-                projection = Projection(node, unscaled(node, value.double()), tuple(wide))
+                projection = Projection(
+                    node, unscaled(node, value.double()), tuple(wide)
+                )
                 found.append(projection)
                 of_node[node] = projection
             elif node.entry.origin != "computed":
@@ -147,7 +157,11 @@ def projections(run: Run, other: Run, B: int, T: int, at: tuple[int, int]) -> tu
             projection = Projection(node, value.double(), tuple(wide), deep=True)
             found.append(projection)
             of_node[node] = projection
-        elif node.params and node.entry.origin == "computed" and adds_only(node, value, source):
+        elif (
+            node.params
+            and node.entry.origin == "computed"
+            and adds_only(node, value, source)
+        ):
             source.parts.append(source.node)
             source.node, source.value = node, value.double()
             of_node[node] = source
@@ -163,12 +177,18 @@ def unscaled(node: Node, value: torch.Tensor) -> torch.Tensor:
         return value
     x, weight, *bias = call[1]
     own = next((t for t in node.params.values() if t.shape == weight.shape), None)
-    if own is None or own is weight or own.untyped_storage()._cdata == weight.untyped_storage()._cdata:
+    if (
+        own is None
+        or own is weight
+        or own.untyped_storage()._cdata == weight.untyped_storage()._cdata
+    ):
         return value
     given = (bias or [call[2].get("bias")])[0]
     own_bias = None
     if given is not None:
-        own_bias = next((t for t in node.params.values() if t.shape == given.shape), given)
+        own_bias = next(
+            (t for t in node.params.values() if t.shape == given.shape), given
+        )
     plain = torch.nn.functional.linear(x, own, own_bias).double().detach()
     return plain if plain.shape == value.shape else value
 
@@ -178,8 +198,19 @@ def contracts(node: Node, value: torch.Tensor) -> bool:
     names = "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d addmm mm baddbmm tensordot bilinear"
     if node.entry.function in names.split():
         return True
-    return any(hasattr(t, "shape") for t in node.params.values()) and node.entry.function not in (
-        "add", "__add__", "__radd__", "sub", "mul", "__mul__", "__rmul__", "__iadd__", "layer_norm", "rms_norm",
+    return any(
+        hasattr(t, "shape") for t in node.params.values()
+    ) and node.entry.function not in (
+        "add",
+        "__add__",
+        "__radd__",
+        "sub",
+        "mul",
+        "__mul__",
+        "__rmul__",
+        "__iadd__",
+        "layer_norm",
+        "rms_norm",
     )
 
 
@@ -224,7 +255,9 @@ def read_pool(pool: list[Projection], counts: list[int], run: Run) -> Iterator[H
         yield from separate(pool, counts)
 
 
-def votes(run: Run, parts: torch.Tensor, names: tuple[str, ...]) -> tuple[int, dict[str, int]]:
+def votes(
+    run: Run, parts: torch.Tensor, names: tuple[str, ...]
+) -> tuple[int, dict[str, int]]:
     """How many rearrangements in the run hold one of the parts, and which part a variable
     named for a role holds."""
     stages = [Stage(str(i), part, names, 2) for i, part in enumerate(parts)]
@@ -236,7 +269,9 @@ def votes(run: Run, parts: torch.Tensor, names: tuple[str, ...]) -> tuple[int, d
         for index, stage in enumerate(stages):
             if math.isfinite(total) and match(node.value, stage, total):
                 count += 1
-                role = role_in(node.entry.name.split("[")[0]) if node.entry.name else None
+                role = (
+                    role_in(node.entry.name.split("[")[0]) if node.entry.name else None
+                )
                 if role:
                     roles.setdefault(role, index)
                 break
@@ -246,7 +281,9 @@ def votes(run: Run, parts: torch.Tensor, names: tuple[str, ...]) -> tuple[int, d
 def split(value: torch.Tensor, H: int) -> torch.Tensor:
     """(B, T, H*D) -> (B, H, T, D), plainly."""
     B, T, F = value.shape
-    return torch.stack([value[..., h * (F // H) : (h + 1) * (F // H)] for h in range(H)], 1)
+    return torch.stack(
+        [value[..., h * (F // H) : (h + 1) * (F // H)] for h in range(H)], 1
+    )
 
 
 def separate(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
@@ -272,8 +309,18 @@ def separate(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
                 continue
             D = q.width // H
             if k.width == q.width and v.width == q.width:
-                heads = Heads(split(q.value, H), split(k.value, H), split(v.value, H), {"q": [q], "k": [k], "v": [v]})
-            elif k.width == v.width and k.width % D == 0 and k.width < q.width and H % (k.width // D) == 0:
+                heads = Heads(
+                    split(q.value, H),
+                    split(k.value, H),
+                    split(v.value, H),
+                    {"q": [q], "k": [k], "v": [v]},
+                )
+            elif (
+                k.width == v.width
+                and k.width % D == 0
+                and k.width < q.width
+                and H % (k.width // D) == 0
+            ):
                 few = k.width // D
                 heads = Heads(
                     split(q.value, H),
@@ -286,12 +333,20 @@ def separate(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
                 continue
             if H > 1 and not heads.kv_heads:
                 strided = Heads(
-                    every(q.value, H), every(k.value, H), every(v.value, H), heads.roles, strided=True
+                    every(q.value, H),
+                    every(k.value, H),
+                    every(v.value, H),
+                    heads.roles,
+                    strided=True,
                 )
-                strided.named = sum(role_in(p[0].layer) == r for r, p in heads.roles.items())
+                strided.named = sum(
+                    role_in(p[0].layer) == r for r, p in heads.roles.items()
+                )
             else:
                 strided = None
-            heads.conflicts = sum(role_in(p[0].layer) not in (None, r) for r, p in heads.roles.items())
+            heads.conflicts = sum(
+                role_in(p[0].layer) not in (None, r) for r, p in heads.roles.items()
+            )
             heads.named = sum(role_in(p[0].layer) == r for r, p in heads.roles.items())
             yield heads
             if strided is not None:
@@ -306,9 +361,16 @@ def every(value: torch.Tensor, H: int) -> torch.Tensor:
 
 def per_head(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
     """A list of heads, each with projections of its own (or one packed layer each)."""
-    by_role = {r: [p for p in pool if role_in(re.sub(r"\.\d+", "", p.layer)) == r] for r in "qkv"}
+    by_role = {
+        r: [p for p in pool if role_in(re.sub(r"\.\d+", "", p.layer)) == r]
+        for r in "qkv"
+    }
     count = len(by_role["q"])
-    if count > 1 and all(len(ps) == count for ps in by_role.values()) and len({p.width for p in pool}) == 1:
+    if (
+        count > 1
+        and all(len(ps) == count for ps in by_role.values())
+        and len({p.width for p in pool}) == 1
+    ):
         q, k, v = (torch.stack([p.value for p in by_role[r]], 1) for r in "qkv")
         yield Heads(q, k, v, dict(by_role), named=3)
         return
@@ -328,13 +390,23 @@ def per_head(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
     if count == 3 and len({p.width for p in pool}) == 1:
         orders = sorted(
             itertools.permutations(range(3)),
-            key=lambda o: -sum(role_in(heads[0][i].layer) == r for i, r in zip(o, "qkv", strict=True)),
+            key=lambda o: (
+                -sum(
+                    role_in(heads[0][i].layer) == r
+                    for i, r in zip(o, "qkv", strict=True)
+                )
+            ),
         )
         for order in orders:
             q, k, v = (torch.stack([head[i].value for head in heads], 1) for i in order)
-            roles = {r: [head[i] for head in heads] for r, i in zip("qkv", order, strict=True)}
+            roles = {
+                r: [head[i] for head in heads]
+                for r, i in zip("qkv", order, strict=True)
+            }
             made = Heads(q, k, v, roles)
-            made.conflicts = sum(role_in(p[0].layer) not in (None, r) for r, p in roles.items())
+            made.conflicts = sum(
+                role_in(p[0].layer) not in (None, r) for r, p in roles.items()
+            )
             made.named = sum(role_in(p[0].layer) == r for r, p in roles.items())
             yield made
     if count == 1 and len(heads) == 3 and all(p.width == pool[0].width for p in pool):
@@ -343,7 +415,10 @@ def per_head(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
         D = heads[0][0].width // 3
         for order in itertools.permutations(range(3)):
             q, k, v = (
-                torch.stack([head[0].value[..., i * D : (i + 1) * D] for head in heads], 1) for i in order
+                torch.stack(
+                    [head[0].value[..., i * D : (i + 1) * D] for head in heads], 1
+                )
+                for i in order
             )
             roles = {r: [head[0] for head in heads] for r in "qkv"}
             yield Heads(q, k, v, roles, layout="3 D")
@@ -362,7 +437,11 @@ def from_packed(packed: Projection, counts: list[int], run: Run) -> Iterator[Hea
                 continue
             whole = packed.value.view(B, T, *(sizes[a] for a in layout))
             whole = whole.permute(
-                2 + layout.index("3"), 0, 2 + layout.index("H"), 1, 2 + layout.index("D")
+                2 + layout.index("3"),
+                0,
+                2 + layout.index("H"),
+                1,
+                2 + layout.index("D"),
             )
             count, named = votes(run, whole, ("B", "H", "T", "D"))
             seen.append((count, named, layout, whole))
@@ -388,9 +467,15 @@ def from_two(pool: list[Projection], counts: list[int], run: Run) -> Iterator[He
         for H in counts:
             if first.width % H or second.width % 2:
                 continue
-            for layout, order in itertools.product(("2HD", "H2D", "HD2"), ((0, 1), (1, 0))):
+            for layout, order in itertools.product(
+                ("2HD", "H2D", "HD2"), ((0, 1), (1, 0))
+            ):
                 D = first.width // H
-                if single == "q" and (second.width // 2) % D == 0 and second.width // 2 != first.width:
+                if (
+                    single == "q"
+                    and (second.width // 2) % D == 0
+                    and second.width // 2 != first.width
+                ):
                     few = second.width // 2 // D
                     if H % few:
                         continue
@@ -401,14 +486,26 @@ def from_two(pool: list[Projection], counts: list[int], run: Run) -> Iterator[He
                 sizes = {"2": 2, "H": few, "D": D}
                 B, T, _ = second.value.shape
                 whole = second.value.view(B, T, *(sizes[a] for a in layout))
-                whole = whole.permute(2 + layout.index("2"), 0, 2 + layout.index("H"), 1, 2 + layout.index("D"))
+                whole = whole.permute(
+                    2 + layout.index("2"),
+                    0,
+                    2 + layout.index("H"),
+                    1,
+                    2 + layout.index("D"),
+                )
                 _, named = votes(run, whole, ("B", "H", "T", "D"))
                 if any(named.get(r, i) != i for r, i in zip(pair, order, strict=True)):
                     continue
                 if few != H:
                     whole = whole.repeat_interleave(H // few, 2)
-                parts = {single: split(first.value, H), pair[0]: whole[order[0]], pair[1]: whole[order[1]]}
+                parts = {
+                    single: split(first.value, H),
+                    pair[0]: whole[order[0]],
+                    pair[1]: whole[order[1]],
+                }
                 roles = {r: [first] if r == single else [second] for r in "qkv"}
-                made = Heads(parts["q"], parts["k"], parts["v"], roles, layout=" ".join(layout))
+                made = Heads(
+                    parts["q"], parts["k"], parts["v"], roles, layout=" ".join(layout)
+                )
                 made.kv_heads = few if few != H else 0
                 yield made

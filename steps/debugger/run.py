@@ -14,12 +14,20 @@ from steps.walk.source import Place
 class Watcher(Recorder):
     """The recorder, for a reader's file: comments there are not held to ours."""
 
-    def __init__(self, *args: Any, replace: dict[int, torch.Tensor] | None = None, **more: Any) -> None:
+    def __init__(
+        self, *args: Any, replace: dict[int, torch.Tensor] | None = None, **more: Any
+    ) -> None:
         super().__init__(*args, **more)
         self._number = 0  # of the torch call
         self._replace = replace or {}
         self.numbers: dict[int, int] = {}  # id of an entry -> number of its last call
-        self.fused: list[tuple[tuple, dict]] = []  # calls of multi_head_attention_forward
+        self.fused: list[
+            tuple[tuple, dict]
+        ] = []  # calls of multi_head_attention_forward
+        self.fixed: dict[int, torch.Tensor] = {}  # made on the CPU whatever the device
+        self.mixed: list[
+            tuple[Entry, torch.Tensor]
+        ] = []  # where one meets the module's own
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         self._number += 1
@@ -29,7 +37,41 @@ class Watcher(Recorder):
         result = super().__torch_function__(func, types, args, kwargs)
         if self.entries:
             self.numbers.setdefault(id(self.entries[-1]), number)
+        self._follow_device(func, args, kwargs or {}, result)
         return self._replace.get(number, result)
+
+    def _follow_device(self, func, args, kwargs, result) -> None:
+        """Which results would be on the CPU whatever device the module and x are on."""
+        made = [t for t in tensors_in(result) if t.dim()]
+        if not made:
+            return
+        name = getattr(func, "__name__", "")
+        given = [t for t in tensors_in((args, kwargs)) if t.dim()]
+        told = kwargs.get("device")
+        fixed = [t for t in given if id(t) in self.fixed]
+        if name in ("to", "cuda", "type_as"):
+            told = told or next(
+                (a for a in args[1:] if not isinstance(a, torch.dtype | bool)), None
+            )
+            stays = bool(fixed) and told is None
+        elif told is not None:
+            stays = isinstance(told, str) and told == "cpu"
+        elif not given:
+            stays = not any(True for _ in tensors_in((args, kwargs)))
+        elif name.endswith("_like") or name.startswith("new_"):
+            stays = id(given[0]) in self.fixed
+        else:
+            stays = len(fixed) == len(given)
+            if (
+                fixed
+                and not stays
+                and name not in ("__getitem__", "__setitem__")
+                and self.entries
+            ):
+                self.mixed.append((self.entries[-1], fixed[0]))
+        if stays:
+            for tensor in made:
+                self.fixed[id(tensor)] = tensor
 
     def _axes_of(self, frame, statement, name, tensor, func, args, tensors):
         return ()
@@ -69,6 +111,7 @@ class Run:
     place: Place | None = None  # of the statement of the file that raised
     failed: tuple[Place, Any, tuple, dict] | None = None  # the torch call that raised
     fused: list[tuple[tuple, dict]] = field(default_factory=list)
+    mixed: list[tuple[Entry, torch.Tensor]] = field(default_factory=list)
 
     @property
     def output(self) -> torch.Tensor | None:
@@ -93,7 +136,11 @@ def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
                 return
             seen.add(id(value))
             dot = path + "." if path else ""
-            for name, part in {**value._parameters, **value._buffers, **value._modules}.items():
+            for name, part in {
+                **value._parameters,
+                **value._buffers,
+                **value._modules,
+            }.items():
                 look(dot + name, part)
             for name, part in vars(value).items():
                 if not name.startswith("_") or isinstance(part, torch.Tensor):
@@ -152,7 +199,7 @@ def record(
     if weights is None:
         state = state_of(module)
         weights = {path: t for path, t in state.items() if is_weight(state, path)}
-    run.fused = watcher.fused
+    run.fused, run.mixed = watcher.fused, watcher.mixed
     link(run, watcher.entries, x, weights)
     for node in run.nodes:
         node.number = watcher.numbers.get(id(node.entry), 0)
@@ -167,9 +214,16 @@ def depend(run: Run, other: Run) -> None:
     for node, twin in zip(run.nodes, other.nodes, strict=True):
         if not node.uses_x:
             continue
-        if node.entry.function.endswith("_like") or node.entry.function.startswith("new_"):
-            node.uses_x = bool(node.value.shape == twin.value.shape and (node.value != twin.value).any())
-        elif node.inputs and not node.reads_x and all(n in constant for n in node.inputs):
+        if node.entry.function.endswith("_like") or node.entry.function.startswith(
+            "new_"
+        ):
+            node.uses_x = bool(
+                node.value.shape == twin.value.shape
+                and (node.value != twin.value).any()
+            )
+        elif (
+            node.inputs and not node.reads_x and all(n in constant for n in node.inputs)
+        ):
             node.uses_x = False
         if not node.uses_x:
             constant.add(node)
@@ -186,7 +240,10 @@ def place_of(error: BaseException, file: str) -> Place | None:
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == file and frame.lineno:
                 end = getattr(frame, "end_lineno", None) or frame.lineno
-                columns = getattr(frame, "colno", None), getattr(frame, "end_colno", None)
+                columns = (
+                    getattr(frame, "colno", None),
+                    getattr(frame, "end_colno", None),
+                )
                 found = Place(file, frame.lineno, end, *columns)
     return found
 

@@ -89,10 +89,14 @@ def mixes(names: tuple[str, ...]) -> bool:
     return False
 
 
-JOINS = {("D", "H")}  # what may not be merged; Reference sets it for the reading at hand
+JOINS = {
+    ("D", "H")
+}  # what may not be merged; Reference sets it for the reading at hand
 
 
-def candidates(shape: tuple[int, ...], axes: tuple[str, ...], sizes: tuple[int, ...]) -> Iterator:
+def candidates(
+    shape: tuple[int, ...], axes: tuple[str, ...], sizes: tuple[int, ...]
+) -> Iterator:
     """(permutation, axis groups) under which a stage could have this shape."""
     kept = tuple((a, n) for a, n in zip(axes, sizes, strict=True) if n != 1)
     squeezed = tuple(n for n in shape if n != 1)
@@ -137,7 +141,8 @@ def match(value: torch.Tensor, stage: Stage, total: float) -> Label | None:
                 if label:
                     words = {"B": "sequence", "H": "head", "T": "query", "S": "key"}
                     label.index = ", ".join(
-                        f"{words[stage.axes[d]]} {i + 1}" for d, i in zip(fixed, hit, strict=True)
+                        f"{words[stage.axes[d]]} {i + 1}"
+                        for d, i in zip(fixed, hit, strict=True)
                     )
                     return label
     return None
@@ -148,7 +153,11 @@ def compare(value, reference, stage: Stage, axes: tuple[str, ...]) -> Label | No
     axes = tuple(a for a, n in zip(axes, reference.shape, strict=True) if n != 1)
     reference = reference.squeeze()
     for order, groups in candidates(tuple(value.shape), axes, tuple(reference.shape)):
-        moved = reference.permute(order).reshape(value.shape) if order else reference.reshape(value.shape)
+        moved = (
+            reference.permute(order).reshape(value.shape)
+            if order
+            else reference.reshape(value.shape)
+        )
         if bool(((moved - value).abs() <= near).all()):
             return Label(stage, spread(value.shape, groups))
     return None
@@ -160,7 +169,9 @@ def spread(shape: tuple[int, ...], groups: list[str]) -> list[str]:
     return ["1" if size == 1 else next(left, "1") for size in shape]
 
 
-def match_masked(value: torch.Tensor, stage: Stage, future: torch.Tensor) -> Label | None:
+def match_masked(
+    value: torch.Tensor, stage: Stage, future: torch.Tensor
+) -> Label | None:
     """Scores with the future blocked: equal where allowed, far below where not."""
     if stage.numel % max(value.numel(), 1):
         return None
@@ -181,9 +192,13 @@ def match_masked(value: torch.Tensor, stage: Stage, future: torch.Tensor) -> Lab
             for d, i in zip(fixed, hit, strict=True):
                 at[d] = i
             part, hidden = stage.tensor[tuple(at)], blocked[tuple(at)]
-            rest = tuple(a for d, a in enumerate(stage.axes) if d not in fixed and sizes[d] != 1)
+            rest = tuple(
+                a for d, a in enumerate(stage.axes) if d not in fixed and sizes[d] != 1
+            )
             part, hidden = part.squeeze(), hidden.squeeze()
-            for order, groups in candidates(tuple(value.shape), rest, tuple(part.shape)):
+            for order, groups in candidates(
+                tuple(value.shape), rest, tuple(part.shape)
+            ):
                 moved = part.permute(order).reshape(value.shape)
                 cut = hidden.permute(order).reshape(value.shape)
                 if bool(value.isnan().any()):
@@ -205,7 +220,12 @@ class Reference:
     """
 
     def __init__(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, strided: bool = False
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        causal: bool,
+        strided: bool = False,
     ) -> None:
         self.strided = strided
         self.q, self.k, self.v, self.causal = q, k, v, causal
@@ -217,30 +237,74 @@ class Reference:
         masked = scaled.masked_fill(self.future, -torch.inf) if causal else scaled
         self.weights = masked.softmax(-1)
         self.contexts = self.weights @ v
-        bhtd, bhsd, bhts = ("B", "H", "T", "D"), ("B", "H", "S", "D"), ("B", "H", "T", "S")
+        bhtd, bhsd, bhts = (
+            ("B", "H", "T", "D"),
+            ("B", "H", "S", "D"),
+            ("B", "H", "T", "S"),
+        )
         fourth = self.D**-0.25
         two = 1 / math.log(2)
-        queries = [(1.0, "queries"), (root, "queries, scaled"), (fourth, "queries, half scaled"), (root * two, "queries, scaled for base 2")]
-        self.stages = [Stage("weights", self.weights, bhts, 6), Stage("contexts", self.contexts, bhtd, 7)]
+        queries = [
+            (1.0, "queries"),
+            (root, "queries, scaled"),
+            (fourth, "queries, half scaled"),
+            (root * two, "queries, scaled for base 2"),
+        ]
+        self.stages = [
+            Stage("weights", self.weights, bhts, 6),
+            Stage("contexts", self.contexts, bhtd, 7),
+        ]
         self.stages += [Stage(n, q * f, bhtd, 2, factor=f) for f, n in queries]
-        self.stages += [Stage(n.replace("queries", "keys"), k * f, bhsd, 2, factor=f) for f, n in queries[:3]]
+        self.stages += [
+            Stage(n.replace("queries", "keys"), k * f, bhsd, 2, factor=f)
+            for f, n in queries[:3]
+        ]
         self.stages.append(Stage("values", v, bhsd, 2))
         self.scores = [
             Stage("scores", self.raw, bhts, 3, "scale"),
-            Stage("scores, scaled", scaled, bhts, 4, "mask" if causal else "", factor=root),
-            Stage("scores, half scaled", self.raw * fourth, bhts, 3, "scale", factor=fourth),
-            Stage("scores, scaled for base 2", scaled * two, bhts, 4, "mask" if causal else "", factor=root * two),
+            Stage(
+                "scores, scaled", scaled, bhts, 4, "mask" if causal else "", factor=root
+            ),
+            Stage(
+                "scores, half scaled",
+                self.raw * fourth,
+                bhts,
+                3,
+                "scale",
+                factor=fourth,
+            ),
+            Stage(
+                "scores, scaled for base 2",
+                scaled * two,
+                bhts,
+                4,
+                "mask" if causal else "",
+                factor=root * two,
+            ),
         ]
         self.stages += self.scores
         if causal:
             open_weights = scaled.softmax(-1)
             self.unmasked = open_weights
             zeroed = open_weights.masked_fill(self.future, 0.0)
-            self.stages.append(Stage("weights, unmasked", open_weights, bhts, 5, "mask"))
-            self.stages.append(Stage("weights, masked, not renormalised", zeroed, bhts, 5, "sum"))
-        self.extra = [
-            Stage("weights, averaged over heads", self.weights.mean(1), ("B", "T", "S"), 6)
-        ] if q.shape[1] > 1 else []
+            self.stages.append(
+                Stage("weights, unmasked", open_weights, bhts, 5, "mask")
+            )
+            self.stages.append(
+                Stage("weights, masked, not renormalised", zeroed, bhts, 5, "sum")
+            )
+        self.extra = (
+            [
+                Stage(
+                    "weights, averaged over heads",
+                    self.weights.mean(1),
+                    ("B", "T", "S"),
+                    6,
+                )
+            ]
+            if q.shape[1] > 1
+            else []
+        )
 
     def label(self, value: torch.Tensor) -> Label | None:
         """What stage the tensor holds, or None."""
@@ -259,7 +323,14 @@ class Reference:
             for stage in self.scores:
                 label = match_masked(value, stage, self.future)
                 if label:
-                    done = Stage(stage.name + ", masked", stage.tensor, stage.axes, stage.rank, "", stage.factor)
+                    done = Stage(
+                        stage.name + ", masked",
+                        stage.tensor,
+                        stage.axes,
+                        stage.rank,
+                        "",
+                        stage.factor,
+                    )
                     done.part = "scale" if stage.part == "scale" else ""
                     if done.part == "":
                         done.rank = 5
@@ -273,47 +344,86 @@ class Reference:
         if bool(value.isnan().any()):
             return None
         if count == self.weights.numel():
-            for order, groups in candidates(tuple(value.shape), bhts, tuple(self.weights.shape)):
+            for order, groups in candidates(
+                tuple(value.shape), bhts, tuple(self.weights.shape)
+            ):
                 if len(order) != 4:
                     continue
                 grid = unfold(value, self.weights.shape, order)
                 sums = grid.sum(-1, keepdim=True)
-                if bool((grid >= 0).all()) and bool((sums > 0).all()) and bool(torch.isfinite(sums).all()):
+                if (
+                    bool((grid >= 0).all())
+                    and bool((sums > 0).all())
+                    and bool(torch.isfinite(sums).all())
+                ):
                     if bool(((grid / sums - self.weights).abs() < CLOSE).all()):
-                        stage = Stage("weights, not normalised", self.weights, bhts, 5, "sum")
+                        stage = Stage(
+                            "weights, not normalised", self.weights, bhts, 5, "sum"
+                        )
                         return Label(stage, spread(value.shape, groups))
-                    if self.causal and bool(((grid / sums - self.unmasked).abs() < CLOSE).all()):
-                        stage = Stage("weights, unmasked, not normalised", self.weights, bhts, 5, "mask")
+                    if self.causal and bool(
+                        ((grid / sums - self.unmasked).abs() < CLOSE).all()
+                    ):
+                        stage = Stage(
+                            "weights, unmasked, not normalised",
+                            self.weights,
+                            bhts,
+                            5,
+                            "mask",
+                        )
                         return Label(stage, spread(value.shape, groups))
                 top = grid.amax(-1, keepdim=True)
                 if bool(torch.isfinite(top).all()):
                     near = (grid - top).exp()
                     near = near / near.sum(-1, keepdim=True)
                     if bool(((near - self.weights).abs() < CLOSE).all()):
-                        stage = Stage("scores, less a number a row", self.weights, bhts, 5)
+                        stage = Stage(
+                            "scores, less a number a row", self.weights, bhts, 5
+                        )
                         return Label(stage, spread(value.shape, groups))
         if count == self.contexts.numel() and self.contexts.shape[-1] > 1:
-            for order, groups in candidates(tuple(value.shape), bhtd, tuple(self.contexts.shape)):
+            for order, groups in candidates(
+                tuple(value.shape), bhtd, tuple(self.contexts.shape)
+            ):
                 if len(order) != 4:
                     continue
                 grid = unfold(value, self.contexts.shape, order)
-                ratio = (grid * self.contexts).sum(-1, keepdim=True) / (self.contexts**2).sum(-1, keepdim=True)
-                if bool(((grid - ratio * self.contexts).abs() <= CLOSE * grid.abs().max()).all()) and bool((ratio > 0).all()):
+                ratio = (grid * self.contexts).sum(-1, keepdim=True) / (
+                    self.contexts**2
+                ).sum(-1, keepdim=True)
+                if bool(
+                    (
+                        (grid - ratio * self.contexts).abs() <= CLOSE * grid.abs().max()
+                    ).all()
+                ) and bool((ratio > 0).all()):
                     if float(ratio.max() - ratio.min()) < 1e-9:
                         continue
-                    stage = Stage("contexts, not normalised", self.contexts, bhtd, 6, "sum")
+                    stage = Stage(
+                        "contexts, not normalised", self.contexts, bhtd, 6, "sum"
+                    )
                     return Label(stage, spread(value.shape, groups))
         rows = self.weights.numel() // self.T
         if count == rows:
-            top = self.scores[1].tensor.masked_fill(self.future, -torch.inf) if self.causal else self.scores[1].tensor
-            for name, tensor in (("row maxima", top.amax(-1)), ("row log-sums", top.logsumexp(-1))):
-                label = match(value, Stage(name, tensor, ("B", "H", "T"), 5), float(value.sum()))
+            top = (
+                self.scores[1].tensor.masked_fill(self.future, -torch.inf)
+                if self.causal
+                else self.scores[1].tensor
+            )
+            for name, tensor in (
+                ("row maxima", top.amax(-1)),
+                ("row log-sums", top.logsumexp(-1)),
+            ):
+                label = match(
+                    value, Stage(name, tensor, ("B", "H", "T"), 5), float(value.sum())
+                )
                 if label:
                     return label
         return None
 
 
-def unfold(value: torch.Tensor, shape: tuple[int, ...], order: list[int]) -> torch.Tensor:
+def unfold(
+    value: torch.Tensor, shape: tuple[int, ...], order: list[int]
+) -> torch.Tensor:
     """Undo a permutation and its merges: `value` as the stage's own axes."""
     moved = value.reshape([shape[d] for d in order])
     back = [order.index(d) for d in range(len(order))]
