@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from steps.debugger.result import EXIT
 
@@ -61,6 +62,32 @@ def check(
             print(("\n" if number else "") + str(result), flush=True)
         codes.append(EXIT[result.verdict])
     return 1 if 1 in codes else max(codes, default=0)
+
+
+def step(file: str, argv: Sequence[str] | None = None) -> NoReturn:
+    """`python -m steps.step23`: the lesson, or, given files, what is found in them."""
+    from steps.walk import command
+
+    given = list(sys.argv[1:] if argv is None else argv)
+    if names_files(given):
+        command.quietly(lambda: main(given))
+    command.step(file, given)
+
+
+def names_files(given: list[str]) -> bool:
+    """Whether the arguments are the debugger's: a file, or a flag that only it has."""
+    takes_value = ("--text", "--d-in", "--heads", "--head-dim", "--dropout", "--seed", "--follow")
+    skip = False
+    for argument in given:
+        if skip:
+            skip = False
+        elif argument in takes_value:
+            skip = True
+        elif argument == "--" or not argument.startswith("-") or argument == "-":
+            return True
+        elif argument.partition("=")[0] in ("--json", "--timeout", "--build", "--causal", "--no-causal"):
+            return True
+    return False
 
 
 def main(argv: Sequence[str] | None = None) -> int:

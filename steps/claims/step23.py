@@ -1,0 +1,73 @@
+"""What is said of step 23: what a listing of shapes shows, and what the debugger does."""
+
+import inspect
+
+from steps.attention import MultiHeadAttention
+from steps.compare import close, differ, equal
+from steps.debugger import diagnose
+from steps.debugger.planted import PlantedAttention
+from steps.walk.order import Table
+
+FOUND = {}  # the planted class is examined once a process
+
+
+def found():
+    if not FOUND:
+        FOUND["planted"] = diagnose(PlantedAttention)
+    return FOUND["planted"]
+
+
+def notes(H, D, T):
+    report = found()
+    sizes = report.examined.removeprefix("PlantedAttention")
+    yield (
+        f"The debugger made the class at sizes of its own, all different, {sizes}. Every row "
+        "of a listing of its shapes looks right; the last column is what the numbers say, "
+        "compared with every stage of attention worked out apart from the class's own "
+        "projections."
+    )
+    rows = []
+    for row in report.trace:
+        if not row["name"]:
+            continue
+        shape = "(" + ", ".join(map(str, row["shape"])) + ")"
+        holds = row["stage"] or ("<- first wrong" if row["first_wrong"] else "no stage")
+        rows.append((str(row["line"]), row["name"], shape, holds))
+    yield Table(("line", "name", "shape", "holds"), tuple(rows))
+    yield f"Line {report.line}: {report.statement}"
+    yield report.message
+    yield f"The right form: {report.expected}."
+    if H == 1 or T == 1:
+        one = "one head" if H == 1 else "one token"
+        yield (
+            f"With {one}, as here, that view is the right split by chance: the fault makes no "
+            "number wrong at these sizes, and is found at the debugger's own."
+        )
+
+
+def checks(x_batch, classes, right_contexts, planted_contexts, H, T):
+    yield (
+        "the planted class returns the right shape",
+        equal(tuple(planted_contexts.shape), tuple(right_contexts.shape)),
+    )
+    _, planted = classes
+    changed = x_batch.clone()
+    changed[:, -1] += 1
+    yield (
+        "it is causal, too: changing the last input leaves all earlier outputs as they were",
+        equal(planted(changed)[:, :-1], planted_contexts[:, :-1]),
+    )
+    if H == 1 or T == 1:
+        yield (
+            "at these sizes its numbers are right as well",
+            close(planted_contexts, right_contexts),
+        )
+    else:
+        yield "yet its numbers are wrong", differ(planted_contexts, right_contexts)
+    lines, start = inspect.getsourcelines(PlantedAttention)
+    views = [start + i for i, text in enumerate(lines) if ".view(b, self.num_heads" in text]
+    yield "the debugger names the first wrong line", equal(found().line, views[0])
+    yield (
+        "and finds no fault in the class of step 21",
+        equal(diagnose(MultiHeadAttention).verdict, "no fault"),
+    )

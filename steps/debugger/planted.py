@@ -1,0 +1,48 @@
+"""A class with one planted fault, for step 23: every shape in it is right.
+
+The split asks `view` for the heads' shape at once, and the merge asks it for the way
+back. Which line is wrong is what the step finds out.
+"""
+
+from steps.pytorch import nn, torch
+
+
+class PlantedAttention(nn.Module):
+    """The constructor of `steps.attention.MultiHeadAttention`, and its shapes.
+
+    forward: (b, num_tokens, d_in) -> (b, num_tokens, d_out).
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int,
+        context_length: int,
+        dropout: float,
+        num_heads: int,
+        qkv_bias: bool = False,
+    ) -> None:
+        super().__init__()
+        assert d_out % num_heads == 0, "d_out must be divisible by num_heads"
+        self.d_out, self.num_heads = d_out, num_heads
+        self.head_dim = d_out // num_heads
+        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.out_proj = nn.Linear(d_out, d_out)
+        self.dropout = nn.Dropout(dropout)
+        mask = torch.triu(torch.ones(context_length, context_length), diagonal=1)
+        self.register_buffer("mask", mask.bool())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, num_tokens, _ = x.shape
+        head_queries = self.W_query(x).view(b, self.num_heads, num_tokens, self.head_dim)
+        head_keys = self.W_key(x).view(b, self.num_heads, num_tokens, self.head_dim)
+        head_values = self.W_value(x).view(b, self.num_heads, num_tokens, self.head_dim)
+        attn_scores = head_queries @ head_keys.transpose(2, 3)
+        attn_scores = attn_scores / self.head_dim**0.5
+        attn_scores = attn_scores.masked_fill(self.mask[:num_tokens, :num_tokens], -torch.inf)
+        attn_weights = self.dropout(torch.softmax(attn_scores, dim=-1))
+        head_contexts = attn_weights @ head_values
+        joined_contexts = head_contexts.reshape(b, num_tokens, self.d_out)
+        return self.out_proj(joined_contexts)
