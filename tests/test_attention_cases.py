@@ -90,6 +90,11 @@ def cat(layers):
     return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
 
 
+def cat_columns(layers):
+    """Layers that each read one head, side by side; no bias."""
+    return torch.cat([layer.weight for layer in layers], dim=1), None
+
+
 def rows(layer, order):
     """The rows of a layer taken in another order."""
     weight, bias = pair(layer)
@@ -151,7 +156,7 @@ class Case:
 
     def weights(self, module):
         """(weight, bias) of q, k, v and the output layer (or None)."""
-        helpers = (part, cat, rows, columns, packed_rows)
+        helpers = (part, cat, cat_columns, rows, columns, packed_rows)
         names = {helper.__name__: helper for helper in helpers} | self.sizes()
         names |= {"m": module, "torch": torch}
         q, k, v, out = eval(self.fields["qkvo"], names)
@@ -229,7 +234,7 @@ def check_train_dropout(case):
     close(case.run(module, x), case.loops(module, x)[0])
     module = case.build(dropout=0.5).train()
     for name in case.fields.get("also_drops", "").split():
-        getattr(module, name).p = 0.0
+        module.get_submodule(name).p = 0.0
     out_layer = case.weights(module)[3]
     _, values, shares = case.loops(module, x)
     found = {0: set(), 1: set(), 2: set()}

@@ -1,8 +1,10 @@
 # bug: values: the keys' part of the packed layer is taken for the values too
 # kind: wrong-operand
-# line: 30
+# line: 32
+# seen_at: 35
+# also_accept: 34
 # fails: eval
-# fix: 30: queries, keys, values = qkv[0], qkv[1], qkv[2]
+# fix: 32: queries, keys, values = qkv[0], qkv[1], qkv[2]
 # build: MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, qkv_bias=bias)
 # qkvo: part(m.qkv, 0), part(m.qkv, 1), part(m.qkv, 2), m.out_proj
 import torch
