@@ -157,7 +157,7 @@ def test_a_broken_torch_is_not_called_missing(tmp_path: Path) -> None:
 
 
 def test_another_torch_is_told_once() -> None:
-    pretend = "import torch; torch.__version__ = '2.6.0+cpu'; import steps.step3 as s"
+    pretend = "from steps.pytorch import torch; torch.__version__ = '2.6.0+cpu'"
     ran = command("-c", f"{pretend}; from steps.walk.command import main; main([])")
     assert ran.code == 0
     note = "note: the published numbers are from torch 2.13.0; this is 2.6.0+cpu\n"

@@ -113,7 +113,7 @@ def test_another_seed_is_another_walk(walk_document: dict) -> None:
     def weights(walk: dict) -> dict[str, list]:
         return {
             tensor["name"]: tensor["values"]
-            for step in walk["steps"]
+            for step in walk["steps"][:20]  # step 24 has weights of its own
             for tensor in step["tensors"]
             if tensor["name"].endswith(".weight")
         }
@@ -126,7 +126,7 @@ def test_another_seed_is_another_walk(walk_document: dict) -> None:
 def test_a_failed_check_says_what_differed_and_exits_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from steps import step2
+    from steps.claims import step2
     from steps.compare import equal
 
     def checks(input_ids):

@@ -182,7 +182,7 @@ class Walk:
         missing: set[str] = set()
         for title in reversed(self.titles):
             if title.number in wanted:
-                missing |= title.takes()
+                missing |= title.takes() | {"inputs"}  # the labels of the rows
             elif title.makes() & missing:
                 missing |= set(title.source.takes("step"))
             else:

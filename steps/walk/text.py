@@ -66,8 +66,11 @@ class Text:
         if block.checks:
             lines += ["", self._paint("Checks", "bold")]
             for check in block.checks:
-                word = "holds" if check.holds else self._paint("FAILS", "FAILS")
-                lines += wrap(f"{word}  {check.claim}", "  ", "         ")
+                word = "holds" if check.holds else "FAILS"
+                claim = wrap(f"{word}  {check.claim}", "  ", "         ")
+                if not check.holds:
+                    claim[0] = claim[0].replace(word, self._paint(word, word), 1)
+                lines += claim
                 if not check.holds:
                     lines += wrap(check.detail, "         ", "         ")
         return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -101,7 +104,8 @@ class Text:
         says = f"{subject}shape {entry.shape}, "
         if not all(axis.isdigit() for axis in entry.axes):
             says += f"axes ({', '.join(entry.axes)}), "
-        says += self._paint(entry.origin, entry.origin)
+        origin = "\2" * len(entry.origin)  # its colour must not count as columns
+        says += origin
         if entry.shares_storage_with and entry.in_place:
             says += f" in place, in the storage of {entry.shares_storage_with}"
         elif entry.shares_storage_with:
@@ -109,7 +113,10 @@ class Text:
         if entry.origin != "computed":
             layout = "contiguous" if entry.contiguous else "not contiguous"
             says += f", strides {entry.stride}, {layout}"
-        lines = wrap(says, indent, indent + "  ")
+        painted = self._paint(entry.origin, entry.origin)
+        lines = [
+            line.replace(origin, painted) for line in wrap(says, indent, indent + "  ")
+        ]
         if entry.name and block.numbers:
             lines += [indent + line for line in self._values(entry, block)]
         return lines
