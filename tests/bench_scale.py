@@ -63,16 +63,14 @@ def main(rounds: int = 3) -> None:
         print("the walk at a real size: not measured, this system has no /proc")
         return
     pairs = [(apart("walk"), apart("plain")) for _ in range(rounds)]
-    print(
-        f"The walk at {pairs[0][0]['T']} tokens, 12 heads x 64, to the same unrecorded:"
-    )
+    T = pairs[0][0]["T"]
+    print(f"The walk at {T} tokens, 12 heads of 64, to the same steps unrecorded:")
     for what, scale, unit in (("seconds", 1, "s"), ("bytes", 2**20, "MiB")):
         ratios = [walk[what] / plain[what] for walk, plain in pairs]
         walk, plain = (median(pair[i][what] / scale for pair in pairs) for i in (0, 1))
-        print(
-            f"  {what:<8} ratio {median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
-            f", target {TARGETS[what]}: {walk:.1f} {unit} to {plain:.1f} {unit}"
-        )
+        spread = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        amounts = f"{walk:.1f} {unit} to {plain:.1f} {unit}"
+        print(f"  {what:<8} ratio {spread}, target {TARGETS[what]}; {amounts}")
 
 
 if __name__ == "__main__":
