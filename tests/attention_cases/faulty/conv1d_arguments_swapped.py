@@ -1,4 +1,4 @@
-# bug: output: the packed layer is made with its two sizes in the wrong places
+# bug: constructor: the packed layer is made with its two sizes in the wrong places
 # kind: constructor-arguments
 # line: 53
 # seen_at: 77

@@ -1,5 +1,5 @@
 # bug: split: width and heads are opened in each other's place
-# kind: split-wrong-features
+# kind: attributes-swapped
 # line: 21
 # fails: eval
 # fix: 21: q, k, v = (getattr(self, n)(x).unflatten(-1, (self.h, -1)).transpose(1, 2) for n in "qkv")
