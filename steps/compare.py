@@ -47,7 +47,7 @@ def _tensors(got: Any, expected: Any, atol: float) -> Outcome:
     gap = (got.double() - expected.double()).abs().masked_fill(same, 0.0)
     gap = gap.nan_to_num(float("inf"))
     at = int(gap.argmax())
-    index = []
+    index: list[int] = []
     for size in reversed(got.shape):
         index.insert(0, at % size)
         at //= size

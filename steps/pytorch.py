@@ -43,7 +43,7 @@ def seeded(seed: int, after: Iterable[nn.Module] = ()) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         for layer in after:
-            copy.deepcopy(layer).reset_parameters()
+            copy.deepcopy(layer).reset_parameters()  # type: ignore[operator]
         yield
 
 

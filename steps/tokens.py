@@ -13,6 +13,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from steps.errors import UserError
@@ -101,7 +102,7 @@ def encoding(text: str) -> "tiktoken.Encoding":
         ) from error
 
 
-def _tiktoken():
+def _tiktoken() -> ModuleType:
     try:
         import tiktoken
     except ModuleNotFoundError as missing:

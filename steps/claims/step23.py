@@ -8,7 +8,7 @@ from steps.debugger import diagnose
 from steps.debugger.planted import PlantedAttention
 from steps.walk.order import Table
 
-FOUND = {}  # the planted class is examined once a process
+FOUND: dict = {}  # the planted class is examined once a process
 
 
 def found():
@@ -65,7 +65,9 @@ def checks(x_batch, classes, right_contexts, planted_contexts, H, T):
     else:
         yield "yet its numbers are wrong", differ(planted_contexts, right_contexts)
     lines, start = inspect.getsourcelines(PlantedAttention)
-    views = [start + i for i, text in enumerate(lines) if ".view(b, self.num_heads" in text]
+    views = [
+        start + i for i, text in enumerate(lines) if ".view(b, self.num_heads" in text
+    ]
     yield "the debugger names the first wrong line", equal(found().line, views[0])
     yield (
         "and finds no fault in the class of step 21",

@@ -5,6 +5,7 @@ Exit codes: 0 all is well, 1 a check failed, 2 the command cannot be done as ask
 
 import argparse
 import gc
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -170,11 +171,9 @@ def followed(
 
 def quietly(run: Callable[[], int]) -> NoReturn:
     """Run a command to its exit code: a line for a reader's error, none for | head."""
-    if hasattr(
-        sys.stdout, "reconfigure"
-    ):  # a console that lacks a character shows \\u....
-        sys.stdout.reconfigure(errors="backslashreplace")
-        sys.stderr.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a console lacks becomes \\u....
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = run()
         sys.stdout.flush()

@@ -151,7 +151,7 @@ def says_of(doc: str) -> str:
 
 
 def needs(function: Callable) -> tuple[str, ...]:
-    code = function.__code__  # type: ignore[attr-defined]
+    code = function.__code__
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 

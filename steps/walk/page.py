@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steps.errors import UserError
-from steps.walk.order import Block, Drawing, Table, Walk, titles
+from steps.walk.order import Block, Drawing, Table, Title, Walk, titles
 from steps.walk.predict import lesson
 
 if TYPE_CHECKING:
@@ -329,12 +329,13 @@ def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] 
     """
 
     class Wrong(Walk):
-        def _call(self, module: Any, function: Any, record: Any, raises: Any) -> Any:
-            outputs, entries, failed = super()._call(module, function, record, raises)
-            if module.__name__ == "steps.step15" and function.__name__ == "step":
+        def _call(self, title: Title, function: Any, record: Any, raises: Any) -> Any:
+            outputs, entries, failed = super()._call(title, function, record, raises)
+            if title.number == 15 and function.__name__ == "step":
                 for entry in entries:
                     if entry.name and entry.function == "transpose":
-                        base = entry.tensor._base
+                        base = entry.tensor._base  # what was transposed
+                        assert base is not None
                         turned = base.view(entry.shape)
                         outputs[entry.name] = entry.values = turned
                         entry.tensor = turned

@@ -31,7 +31,9 @@ LARGE = 2**26  # elements; nothing larger is measured
 PROBES = ((4096, 24), (LARGE, 4))  # input elements disturbed, by elements of the larger
 
 
-def links(entry: Entry, sources: Sequence[tuple[int, torch.Tensor]]) -> list[dict[str, Any]]:
+def links(
+    entry: Entry, sources: Sequence[tuple[int, torch.Tensor]]
+) -> list[dict[str, Any]]:
     """The maps from `entry` to those of its call's input tensors that are known.
 
     entry: of a `Recorder(keep_calls=True)`. sources: (number, tensor), the number to use.
@@ -72,7 +74,10 @@ def again(entry: Entry, change: Callable[[torch.Tensor], torch.Tensor]) -> torch
 
 def laid_out_as(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """The numbers with the strides of `tensor`: view must succeed or fail as it did."""
-    strides = [0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride())]
+    strides = [
+        0 if size == 1 else stride
+        for size, stride in zip(tensor.shape, tensor.stride())
+    ]
     if 0 in [s for s, size in zip(strides, tensor.shape) if size > 1]:  # expanded
         return numbers
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=numbers.dtype)
@@ -136,7 +141,9 @@ def formula(places: torch.Tensor) -> dict[str, Any]:
     for axis, size in enumerate(cut.shape):
         strides.append(int(cut.select(axis, 1).flatten()[0]) - start if size > 1 else 0)
     if torch.equal(cut, straight(start, strides, cut.shape)):
-        start -= sum(low * stride for (low, _), stride in zip(box, strides, strict=True))
+        start -= sum(
+            low * stride for (low, _), stride in zip(box, strides, strict=True)
+        )
         made: dict[str, Any] = {"o": start, "s": strides}
         if cut.shape != places.shape:
             made["box"] = box
@@ -159,7 +166,9 @@ def straight(start: int, strides: Sequence[int], shape: Sequence[int]) -> torch.
     return total
 
 
-def parts(entry: Entry, sources: Sequence[tuple[int, torch.Tensor]]) -> list[dict[str, Any]]:
+def parts(
+    entry: Entry, sources: Sequence[tuple[int, torch.Tensor]]
+) -> list[dict[str, Any]]:
     """Maps of dependence, source by source."""
     generator = torch.Generator().manual_seed(1)
     stand_ins: dict[int, torch.Tensor] = {}
@@ -169,7 +178,9 @@ def parts(entry: Entry, sources: Sequence[tuple[int, torch.Tensor]]) -> list[dic
         if id(tensor) not in stand_ins:
             numbers = tensor
             if tensor.is_floating_point():
-                numbers = torch.rand(tensor.shape, generator=generator, dtype=torch.float32)
+                numbers = torch.rand(
+                    tensor.shape, generator=generator, dtype=torch.float32
+                )
                 numbers = laid_out_as(tensor, numbers + 0.5)
             stand_ins[id(tensor)] = numbers
         return stand_ins[id(tensor)].clone() if changes else stand_ins[id(tensor)]
@@ -200,7 +211,9 @@ def dependence(
     for place in spread(source.shape, most):
         for number in (torch.nan, 0.0):  # a comparison may not tell nan from a number
 
-            def disturbed(tensor: torch.Tensor, place=place, number=number) -> torch.Tensor:
+            def disturbed(
+                tensor: torch.Tensor, place: tuple = place, number: float = number
+            ) -> torch.Tensor:
                 made = plain(tensor)
                 if tensor is source:
                     made = made.clone()

@@ -111,7 +111,9 @@ class Recorder(torch.overrides.TorchFunctionMode):
         if error == (None, None, None):
             self._check_axes()
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         frame, callee = self._caller()
         if frame is None:
@@ -135,7 +137,8 @@ class Recorder(torch.overrides.TorchFunctionMode):
 
     def _caller(self) -> tuple[FrameType | None, FrameType | None]:
         """The innermost frame of a watched file, and the frame that it called."""
-        callee, frame = None, sys._getframe(2)
+        callee: FrameType | None = None
+        frame: FrameType | None = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename not in self._files:
             code = frame.f_code
             if code.co_name in FILLING and is_layer(frame):
@@ -164,7 +167,17 @@ class Recorder(torch.overrides.TorchFunctionMode):
             self._sources[file] = Source.of(file)
         return self._sources[file]
 
-    def _record(self, frame, callee, func, args, kwargs, tensors, results, changed):
+    def _record(
+        self,
+        frame: FrameType,
+        callee: FrameType | None,
+        func: Any,
+        args: tuple,
+        kwargs: dict,
+        tensors: list[torch.Tensor],
+        results: list[torch.Tensor],
+        changed: list[torch.Tensor],
+    ) -> None:
         place = self._place(frame)
         source = self._source(place.file)
         names = source.names(place)
@@ -228,7 +241,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 tensor=tensor,
                 shape=tuple(tensor.shape),
                 stride=tuple(tensor.stride()),
-                offset=tensor.storage_offset(),
+                offset=int(tensor.storage_offset()),
                 contiguous=tensor.is_contiguous(),
                 origin=origin,
                 shares_storage_with=shares[0] if shares else None,
@@ -280,7 +293,9 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 owner = self._owners.get(storage(entry.tensor))
                 entry.shares_storage_with = owner[0] if owner else None
 
-    def _made(self, name, tensor, statement: Statement, place: Place) -> Entry:
+    def _made(
+        self, name: str, tensor: torch.Tensor, statement: Statement, place: Place
+    ) -> Entry:
         axes = statement.axes
         if axes is None or len(axes) != tensor.dim():
             axes = tuple(str(size) for size in tensor.shape)
@@ -299,7 +314,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             tensor=tensor,
             shape=tuple(tensor.shape),
             stride=tuple(tensor.stride()),
-            offset=tensor.storage_offset(),
+            offset=int(tensor.storage_offset()),
             contiguous=tensor.is_contiguous(),
             origin="computed",
             shares_storage_with=None,
@@ -348,7 +363,9 @@ class Recorder(torch.overrides.TorchFunctionMode):
     def _own(self, name: str, tensor: torch.Tensor) -> None:
         self._owners.setdefault(storage(tensor), (name, tensor))
 
-    def _local_owner(self, frame, tensor) -> tuple[str, torch.Tensor] | None:
+    def _local_owner(
+        self, frame: FrameType, tensor: torch.Tensor
+    ) -> tuple[str, torch.Tensor] | None:
         """The name of the storage's tensor among those of the frame's layers."""
         layers = {k: v for k, v in frame.f_locals.items() if isinstance(v, nn.Module)}
         for name, other in named_tensors(layers):
@@ -356,7 +373,16 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 self._own(name, other)
         return self._owners.get(storage(tensor))
 
-    def _axes_of(self, frame, statement, name, tensor, func, args, tensors):
+    def _axes_of(
+        self,
+        frame: FrameType,
+        statement: Statement | None,
+        name: str,
+        tensor: torch.Tensor,
+        func: Any,
+        args: tuple,
+        tensors: list[torch.Tensor],
+    ) -> tuple[str, ...]:
         """Axis names: from the statement's comment, else from the inputs' axes."""
         if statement and statement.axes is not None and (name or is_return(statement)):
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -365,7 +391,13 @@ class Recorder(torch.overrides.TorchFunctionMode):
             return statement.axes
         return self._inherited_axes(tensor, func, args, tensors)
 
-    def _inherited_axes(self, tensor, func, args, tensors):
+    def _inherited_axes(
+        self,
+        tensor: torch.Tensor,
+        func: Any,
+        args: tuple,
+        tensors: list[torch.Tensor],
+    ) -> tuple[str, ...]:
         """The axes of the inputs, moved as the call moves them; else the sizes."""
         shape = tuple(tensor.shape)
         for other in tensors:
@@ -390,7 +422,13 @@ def is_layer(frame: FrameType) -> bool:
     return isinstance(frame.f_locals.get("self"), nn.Module)
 
 
-def moved_axes(func, args, axes, before, after) -> tuple[str, ...] | None:
+def moved_axes(
+    func: Any,
+    args: tuple,
+    axes: tuple[str, ...],
+    before: torch.Tensor,
+    after: torch.Tensor,
+) -> tuple[str, ...] | None:
     """The axes after a transpose or permute: run the same call on a marked shape."""
     name = getattr(func, "__name__", "")
     if name not in ("transpose", "permute", "swapaxes", "__get__", "t", "mT"):
@@ -420,7 +458,9 @@ def shapes_of(frame: FrameType) -> dict[str, tuple[int, ...]]:
     return {
         key: tuple(value)
         for key, value in frame.f_locals.items()
-        if isinstance(value, tuple) and value and {type(size) for size in value} == {int}
+        if isinstance(value, tuple)
+        and value
+        and {type(size) for size in value} == {int}
     }
 
 
@@ -466,7 +506,7 @@ def named_tensors(values: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor
                 yield f"{name}.{part}", tensor
 
 
-def is_copy(func, args, kwargs, result: torch.Tensor) -> bool:
+def is_copy(func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
     """Whether `result` holds its inputs' numbers and nothing else.
 
     Copying commutes with any function of the numbers, and computing does not: the call
@@ -481,7 +521,7 @@ def is_copy(func, args, kwargs, result: torch.Tensor) -> bool:
             if not any((t.detach() == flat[at]).any() for t in inputs):
                 return False
 
-        def change(value):
+        def change(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 return scrambled(value) if value.dtype == result.dtype else value
             if isinstance(value, tuple | list):

@@ -142,7 +142,7 @@ class Source:
                 name in given
                 and self._functions_around.get(statements[at[0]]) == function
             ):
-                return Place(self.file, *at)  # type: ignore[arg-type]
+                return Place(self.file, *at)
         return None
 
     @cached_property
