@@ -59,7 +59,7 @@ MEANINGS = {
     "bias": "qkvbias bias usebias biasqkv addbias hasbias attnbias attentionbias qvbias biases "
     "withbias projbias outbias",
     "true": "causal iscausal masked usemask batchfirst isdecoder autoregressive mask applymask "
-    "usecausalmask causalmask maskfuture",
+    "usecausalmask causalmask maskfuture scaleattnweights scaleattn",
     "false": "flash useflash crossattention iscrossattention usecache returnattention qknorm "
     "needweights outputattentions returnweights verbose debug scaleattnbyinverselayeridx "
     "reorderandupcastattn normfirst prenorm kvcache useropeusesdpa training",
@@ -103,6 +103,8 @@ class Config(dict):
         if dict.__contains__(self, name):
             return dict.__getitem__(self, name)
         what = meaning(name)
+        if name.strip("_") == "attn_implementation":
+            return "eager"
         if what is None:
             raise KeyError(name)
         self._asked[name] = what
@@ -400,16 +402,16 @@ def set_at(module: nn.Module, path: str, value: Any) -> None:
 MASK = re.compile(r"mask|bias|visible|allowed", re.I)
 
 
-def causal_masks(T: int) -> list[tuple[str, torch.Tensor]]:
+def causal_masks(T: int, dtype: torch.dtype) -> list[tuple[str, torch.Tensor]]:
     """A causal mask in every form that a forward may ask for."""
     see = torch.ones(T, T, dtype=torch.bool).tril()
-    minus = torch.zeros(T, T, dtype=torch.float64).masked_fill(~see, -torch.inf)
+    minus = torch.zeros(T, T, dtype=dtype).masked_fill(~see, -torch.inf)
     return [
         ("True where a token may look", see),
         ("True where it may not", ~see),
         ("-inf where it may not, to be added", minus),
-        ("1 where a token may look", see.double()),
-        ("1 where it may not", (~see).double()),
+        ("1 where a token may look", see.to(dtype)),
+        ("1 where it may not", (~see).to(dtype)),
         ("1 where a token may look", see.long()),
     ]
 
@@ -459,7 +461,7 @@ def forwards(
                 torch.arange(D // 2) / D
             )
             both = torch.cat((angles, angles), -1)[None]
-            value = (both.cos(), both.sin())
+            value = (both.cos().to(x.dtype), both.sin().to(x.dtype))
         elif plain in ("cos", "sin", "freqscos", "freqssin", "ropecos", "ropesin"):
             angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (
                 torch.arange(D // 2) / D
@@ -467,7 +469,7 @@ def forwards(
             both = (
                 angles if plain.startswith("freqs") else torch.cat((angles, angles), -1)
             )
-            value = both.cos() if "cos" in plain else both.sin()
+            value = (both.cos() if "cos" in plain else both.sin()).to(x.dtype)
         elif plain in ("freqscis",):
             angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (
                 torch.arange(D // 2) / D
@@ -506,7 +508,7 @@ def forwards(
     else:
         yield said, plain_args, kwargs
     if use_masks:
-        for text, mask in causal_masks(T):
+        for text, mask in causal_masks(T, x.dtype):
             for shape in ((T, T), (1, T, T), (1, 1, T, T)):
                 shown = "x".join(map(str, shape))
                 yield (

@@ -76,7 +76,15 @@ def step(file: str, argv: Sequence[str] | None = None) -> NoReturn:
 
 def names_files(given: list[str]) -> bool:
     """Whether the arguments are the debugger's: a file, or a flag that only it has."""
-    takes_value = ("--text", "--d-in", "--heads", "--head-dim", "--dropout", "--seed", "--follow")
+    takes_value = (
+        "--text",
+        "--d-in",
+        "--heads",
+        "--head-dim",
+        "--dropout",
+        "--seed",
+        "--follow",
+    )
     skip = False
     for argument in given:
         if skip:
@@ -85,7 +93,13 @@ def names_files(given: list[str]) -> bool:
             skip = True
         elif argument == "--" or not argument.startswith("-") or argument == "-":
             return True
-        elif argument.partition("=")[0] in ("--json", "--timeout", "--build", "--causal", "--no-causal"):
+        elif argument.partition("=")[0] in (
+            "--json",
+            "--timeout",
+            "--build",
+            "--causal",
+            "--no-causal",
+        ):
             return True
     return False
 

@@ -35,7 +35,7 @@ from steps.debugger.load import (
     rank,
 )
 from steps.debugger.result import Diagnosis
-from steps.debugger.roles import Projection, projections, readings
+from steps.debugger.roles import Projection, changed_heads, projections, readings
 from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
 from steps.errors import UserError
 from steps.pytorch import nn, torch
@@ -67,9 +67,13 @@ class Case:
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
+    def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+        """The forward pass, its arguments made ready before any recorder watches."""
         args, kwargs = self.how(module, x)
-        return module(*args, **kwargs)
+        return lambda: module(*args, **kwargs)
+
+    def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
+        return self.call(module, x)()
 
 
 def examine_file(
@@ -212,10 +216,43 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
         except Exception:
             return probes.constructor_raised(cls, file, sizes, error)
     told = set(built.named.values())
+    if not told & {"width", "d_in"}:
+        built = at_width_of_layers(cls, built)
     if "width" in told and "d_in" not in told and built.sizes.d_in != built.sizes.d_out:
         built.sizes = replace(built.sizes, d_in=built.sizes.d_out)
     case = make_case(built.module, file, built.sizes, built, causal)
-    return examine(case)
+    result = examine(case)
+    if (
+        result.verdict == "fault"
+        and "multi_head_attention_forward is given" in result.message
+    ):
+        if (
+            built.sizes.d_in != built.sizes.d_out
+            and "embedding dimension" in result.message
+        ):
+            equal = build(cls, replace(sizes, d_in=sizes.d_out))
+            result = examine(make_case(equal.module, file, equal.sizes, equal, causal))
+            result.notes.append(
+                "It takes d_in and d_out, and works only where they are equal."
+            )
+    return result
+
+
+def at_width_of_layers(cls: type, built: Built) -> Built:
+    """The class made again for the width that its own layers read, told by no argument."""
+    widths = [m.in_features for m in built.module.modules() if isinstance(m, nn.Linear)]
+    if not widths:
+        return built
+    sizes = replace(built.sizes, d_in=widths[0])
+    told = set(built.named.values())
+    if "D" in told:
+        sizes.D = (
+            widths[0] // sizes.H
+            if "H" in told and widths[0] % sizes.H == 0
+            else sizes.D
+        )
+    again = build(cls, sizes)
+    return again
 
 
 def examine_instance(
@@ -411,7 +448,7 @@ def run_twice(case: Case) -> None:
         torch.manual_seed(seed)
         return record(
             case.module,
-            lambda: case.forward(case.module, x),
+            case.call(case.module, x),
             x,
             case.file,
             weights=case.weights,
@@ -494,9 +531,26 @@ def judge_run(case: Case) -> None:
                 break
         if count > 30 or (best is not None and best.clean and not best.conflicts):
             break
+    if best is not None and best.fault is not None and before_scores(best):
+        heads = changed_heads(run, other, best.heads, case.at)
+        for causal in modes if heads is not None else []:
+            assert heads is not None
+            judgement = judge(run, heads, case.found, case.plain, causal, case.weights)
+            if judgement.clean or judgement.progress > best.progress:
+                best = judgement
+                if judgement.clean:
+                    break
     case.judgement = best
     if best is not None:
         case.causal = best.reference.causal
+
+
+def before_scores(judgement: Judgement) -> bool:
+    """Whether the first wrong operation reads nothing but queries or keys."""
+    assert judgement.fault is not None
+    labels = [judgement.labels.get(n) for n in judgement.fault.inputs]
+    names = {label.stage.name.split(",")[0] for label in labels if label is not None}
+    return bool(names) and names <= {"queries", "keys"} and None not in labels
 
 
 def masks_in(run: Run, T: int) -> bool:
@@ -539,11 +593,8 @@ def conclude(case: Case) -> Diagnosis:
 
 
 def described(case: Case) -> str:
-    if case.built is not None:
-        return (
-            f"{case.built.how}, called with {case.said} of shape {tuple(case.x.shape)}"
-        )
-    return f"{type(case.module).__name__}, called with {case.said} of shape {tuple(case.x.shape)}"
+    how = case.built.how if case.built is not None else type(case.module).__name__
+    return f"{how}, called with {case.said}; x of shape {tuple(case.x.shape)}"
 
 
 __all__ = ["Case", "Printed", "examine_file", "examine_module", "first_line", "sys"]

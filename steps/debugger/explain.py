@@ -3,6 +3,7 @@
 import ast
 import math
 import re
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +211,12 @@ def diagnosis(case: "Case") -> Diagnosis:
         result.trace = rows(case, judgement, drawn)
         apply(result, drawn)
         return result
+    if run.error is not None and "flex_attention" in "".join(
+        traceback.format_tb(run.error.__traceback__)
+    ):
+        result.verdict, result.trace = "cannot tell", rows(case, judgement, None)
+        result.message = f"flex_attention refuses these sizes: {first_line(run.error)}"
+        return result
     if judgement is None:
         return probes.without_heads(case, file, result)
     finding = None if judgement.clean else blame(case, file)
@@ -218,6 +225,13 @@ def diagnosis(case: "Case") -> Diagnosis:
     result.trace = rows(case, judgement, finding)
     if finding is None:
         result.message = clean_message(case)
+        if judgement.heads.changed == "changed":
+            result.verdict = "cannot tell"
+            result.message = (
+                "Each token's queries or keys are changed by themselves before the scores (a norm, "
+                "or an activation), which the article does not do and which cannot be judged here. "
+                "Everything from the scores on is right."
+            )
         return result
     apply(result, finding)
     return result
@@ -1313,7 +1327,7 @@ def is_clean(case: "Case", replace: dict[int, torch.Tensor] | None = None) -> bo
         torch.manual_seed(1)
         run = record(
             case.module,
-            lambda: case.forward(case.module, case.x),
+            case.call(case.module, case.x),
             case.x,
             case.file,
             weights=case.weights,
@@ -1607,14 +1621,14 @@ def clean_message(case: "Case") -> str:
     judgement = case.judgement
     assert judgement is not None
     H = judgement.heads.H
-    heads = f"{H} heads" if H > 1 else "one head"
+    heads = f"{H} heads were" if H > 1 else "one head was"
     mask = (
         "no token reads a later one"
         if case.causal
         else "no mask was asked for and none is applied"
     )
     return (
-        f"No fault found. From its own projections of x, {heads} were computed separately and "
+        f"No fault found. From its own projections of x, {heads} computed separately and "
         f"plainly, and the output is equal to theirs; {mask}."
     )
 

@@ -40,6 +40,7 @@ def judge(
     weights: dict[str, torch.Tensor],
 ) -> Judgement:
     """Label the run's operations under one reading of its projections."""
+    base = heads.base
     reference = Reference(heads.q, heads.k, heads.v, causal, heads.strided)
     verdict = Judgement(heads, reference)
     labels = verdict.labels
@@ -48,6 +49,13 @@ def judge(
     used_by_roles = {p for ps in heads.roles.values() for p in ps}
     role_paths = {path for p in found for path in p.paths}
     add_packed(reference, heads)
+    if base is not None:
+        reference.stages.append(
+            Stage("queries, as projected", base[0], ("B", "H", "T", "D"), 1)
+        )
+        reference.stages.append(
+            Stage("keys, as projected", base[1], ("B", "H", "S", "D"), 1)
+        )
     outputs = add_outputs(reference, heads, weights, role_paths)
     spare = any(t.dim() >= 2 and path not in role_paths for path, t in weights.items())
     for node in run.nodes:
@@ -156,9 +164,11 @@ def add_outputs(
                 if bias is not None and bias.shape[0] != size:
                     continue
                 value = joined @ matrix.double()
-                made.append(
-                    Stage("output, before its bias", value, ("B", "T", "E"), OUTPUT - 1)
-                )
+                if bias is not None and own is not None:
+                    before = Stage(
+                        "output, before its bias", value, ("B", "T", "E"), OUTPUT - 1
+                    )
+                    made.append(before)
                 if bias is not None:
                     value = value + bias.double()
                 made.append(Stage("output", value, ("B", "T", "E"), OUTPUT))

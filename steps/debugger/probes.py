@@ -88,7 +88,7 @@ def again(
     torch.manual_seed(seed)
     state = state_of(module) if module is not case.module else case.weights
     weights = {path: state[path] for path in case.weights if path in state}
-    return record(module, lambda: case.forward(module, x), x, case.file, small, weights)
+    return record(module, case.call(module, x), x, case.file, small, weights)
 
 
 def same(one: torch.Tensor, two: torch.Tensor) -> bool:
@@ -304,7 +304,7 @@ def gradients(case: "Case", file: File) -> Finding | None:
     torch.manual_seed(1)
     run = record(
         module,
-        lambda: case.forward(module, case.x),
+        case.call(module, case.x),
         case.x,
         case.file,
         weights=weights,
@@ -365,7 +365,12 @@ def train_mode(case: "Case", file: File) -> Finding | None:
         n: m for n, m in module.named_modules() if isinstance(m, nn.Dropout) and m.p > 0
     }
     for name, layer in layers.items():
-        if rate is not None and abs(layer.p - rate) > 1e-9:
+        used = (
+            any(abs(other.p - rate) < 1e-9 for other in layers.values())
+            if rate
+            else True
+        )
+        if rate is not None and not used:
             line, column, statement = made_at(case, file, name)
             return Finding(
                 line,
@@ -474,8 +479,9 @@ def train_mode(case: "Case", file: File) -> Finding | None:
                 ratio.max().abs()
             ):
                 times = float(ratio[0])
-                rate = dropout_rate(case, module)
-                if rate is not None and abs(times - 1 / (1 - rate)) > 1e-4:
+                rates = dropout_rates(case, module)
+                if rates and all(abs(times - 1 / (1 - r)) > 1e-4 for r in rates):
+                    rate = case.sizes.p if case.sizes.p in rates else max(rates)
                     return Finding(
                         line,
                         column,
@@ -535,13 +541,12 @@ def train_mode(case: "Case", file: File) -> Finding | None:
     return None
 
 
-def dropout_rate(case: "Case", module: nn.Module) -> float | None:
+def dropout_rates(case: "Case", module: nn.Module) -> set[float]:
+    """The rates that a layer has, or that the constructor was asked for."""
     rates = {m.p for m in module.modules() if isinstance(m, nn.Dropout)}
-    if len(rates) == 1:
-        return rates.pop()
     if case.built is not None and "p" in case.built.named.values():
-        return case.sizes.p
-    return None
+        rates.add(case.sizes.p)
+    return {rate for rate in rates if 0 < rate < 1}
 
 
 def half_precision(case: "Case", file: File) -> Finding | None:
@@ -570,6 +575,12 @@ def half_precision(case: "Case", file: File) -> Finding | None:
     if run.error is None or "overflow" not in str(run.error):
         return None
     line, column, statement = file.at(run.place)
+    if "mask=" in case.said:  # the caller's, in the caller's number type
+        case.notes.append(
+            f"In half precision (float16) line {line} raises: {run.error}; "
+            "torch.finfo(scores.dtype).min is low enough in every type."
+        )
+        return None
     return Finding(
         line,
         column,
@@ -883,6 +894,11 @@ def width_not_divisible(case: "Case", file: File) -> Finding | None:
     x = torch.randn(case.sizes.B, case.sizes.T, odd.d_in, dtype=torch.float64)
     run = again(case, x, module)
     line, column, statement, setting = floored(case, file, module, odd)
+    if run.error is None and "config=..." in built.how:
+        case.notes.append(
+            f"With a made-up config, a width of {odd.d_out} and {odd.H} heads is accepted."
+        )
+        return None
     if run.error is None:
         width = run.output.shape[-1] if run.output is not None else None
         if line is None:
@@ -976,6 +992,10 @@ def proved(case: "Case") -> list[str]:
         )
     if any(len(ps) > 1 for ps in heads.roles.values()):
         different.append("every head has layers of its own")
+    if heads.changed == "rotated":
+        different.append(
+            "queries and keys are turned by their positions (rotary), each vector's length kept"
+        )
     if heads.kv_heads:
         different.append(
             f"{heads.kv_heads} key and value heads serve {heads.H} query heads"
@@ -1022,7 +1042,13 @@ def constructor_raised(
     own = last.filename == file_name and statement.lstrip().startswith(
         ("raise", "assert")
     )
-    if place is None or own or isinstance(error, AssertionError):
+    if (
+        place is None
+        or own
+        or isinstance(error, AssertionError)
+        or "the config has no" in str(error)
+        or (isinstance(error, KeyError))
+    ):
         return Diagnosis(
             file_name,
             "cannot tell",

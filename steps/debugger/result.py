@@ -97,7 +97,11 @@ class Diagnosis:
             elif row["ok"] is False:
                 stage = "(made from what is wrong)"
             elif stage is None:
-                stage = "no stage of attention" if row["ok"] is None and self.verdict == "fault" else ""
+                stage = (
+                    "no stage of attention"
+                    if row["ok"] is None and self.verdict == "fault"
+                    else ""
+                )
             shape = "(" + ", ".join(map(str, row["shape"])) + ")"
             axes = "(" + ", ".join(row["axes"]) + ")" if row["axes"] else ""
             label = row["name"] or row["expression"]

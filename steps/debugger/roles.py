@@ -4,10 +4,10 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from steps.debugger.run import Node, Run
-from steps.debugger.stages import Stage, match
+from steps.debugger.stages import Stage, candidates, match
 from steps.pytorch import torch
 
 ROLE = re.compile(
@@ -60,6 +60,10 @@ class Heads:
     roles: dict[str, list[Projection]]  # "q", "k", "v" -> one a head, or one
     layout: str = ""  # of a packed layer, such as "3 H D"
     kv_heads: int = 0  # where fewer than the heads
+    base: tuple[torch.Tensor, torch.Tensor] | None = (
+        None  # q and k before they were changed
+    )
+    changed: str = ""  # how: "rotated" keeps every vector's length, "changed" does not
     strided: bool = False  # head h has every H-th feature, of three separate layers
     conflicts: int = 0  # names that speak against this reading
     named: int = 0  # names that speak for it
@@ -509,3 +513,53 @@ def from_two(pool: list[Projection], counts: list[int], run: Run) -> Iterator[He
                 )
                 made.kv_heads = few if few != H else 0
                 yield made
+
+
+def changed_heads(
+    run: Run, other: Run, heads: Heads, at: tuple[int, int]
+) -> Heads | None:
+    """The reading with queries and keys as they are after each token's were changed by
+    itself, as rotary positions or a norm do, or None where nothing did that."""
+    if len(run.nodes) != len(other.nodes):
+        return None
+    B, _, T, _ = heads.q.shape
+    found: dict[str, torch.Tensor] = {}
+    of: dict[Node, set[str]] = {}
+    for node, twin in zip(run.nodes, other.nodes, strict=True):
+        if not node.uses_x or not node.value.is_floating_point():
+            of[node] = set().union(*(of.get(n, set()) for n in node.inputs))
+            continue
+        value, total = node.value.double(), float(node.value.sum())
+        roles = set().union(*(of.get(n, set()) for n in node.inputs))
+        for role, tensor in (("q", heads.q), ("k", heads.k)):
+            if match(value, Stage(role, tensor, ("B", "H", "T", "D"), 2), total):
+                roles = {role}
+        of[node] = roles
+        if len(roles) != 1 or node.entry.origin != "computed":
+            continue
+        role = next(iter(roles))
+        tensor = heads.q if role == "q" else heads.k
+        if (
+            value.numel() != tensor.numel()
+            or token_axes(value, twin.value, B, T, at) is None
+        ):
+            continue
+        names = ("B", "H", "T", "D")
+        for order, _ in candidates(tuple(value.shape), names, tuple(tensor.shape)):
+            kept = tuple(d for d in range(4) if tensor.shape[d] != 1)
+            if len(order) == len(kept) == 4:
+                moved = value.reshape([tensor.shape[d] for d in order])
+                now = moved.permute([order.index(d) for d in range(4)])
+                ratio = now / tensor
+                if float(ratio.std()) > 1e-9:
+                    found[role] = now
+                break
+    if not found:
+        return None
+    q, k = found.get("q", heads.q), found.get("k", heads.k)
+    lengths = [
+        torch.allclose(a.norm(dim=-1), b.norm(dim=-1), rtol=1e-4)
+        for a, b in ((q, heads.q), (k, heads.k))
+    ]
+    how = "rotated" if all(lengths) else "changed"
+    return replace(heads, q=q, k=k, base=(heads.q, heads.k), changed=how)
