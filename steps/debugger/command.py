@@ -44,15 +44,23 @@ def check(
     timeout: float = 30,
     build: str | None = None,
     causal: bool | None = None,
+    page: str | None = None,
+    force: bool = False,
 ) -> int:
     """Examine each file, `my_attention.py` or `my_attention.py:ClassName`, and print.
+
+    page: a file for what was found as a page, too; force: overwrite any file there.
 
     Returns 0 when no fault was found in any, 1 when one has a fault, 2 when one could
     not be examined (and none has a fault).
     """
     from steps.debugger.examine import examine_file
 
-    codes = []
+    if page is not None:
+        from steps.walk.page import check_target, write_report
+
+        check_target(page, force)
+    results = []
     for number, target in enumerate(files):
         file, name = split_target(target)
         result = examine_file(file, name, build, causal, timeout)
@@ -60,7 +68,10 @@ def check(
             print(result.json(), flush=True)
         else:
             print(("\n" if number else "") + str(result), flush=True)
-        codes.append(EXIT[result.verdict])
+        results.append(result)
+    if page is not None:
+        write_report(results, page, force)
+    codes = [EXIT[result.verdict] for result in results]
     return 1 if 1 in codes else max(codes, default=0)
 
 
@@ -124,4 +135,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check_flags(files: Sequence[str], flags: argparse.Namespace) -> int:
     """`check` as the flags of `add_flags`, --json and --page ask."""
-    return check(files, flags.json, flags.timeout, flags.build, flags.causal)
+    return check(
+        files,
+        flags.json,
+        flags.timeout,
+        flags.build,
+        flags.causal,
+        flags.page,
+        flags.force,
+    )

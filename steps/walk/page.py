@@ -23,6 +23,7 @@ from steps.walk.order import Block, Drawing, Table, Title, Walk, titles
 from steps.walk.predict import lesson
 
 if TYPE_CHECKING:
+    from steps.debugger.result import Diagnosis
     from steps.walk.recorder import Entry
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -41,13 +42,13 @@ def write_page(settings: Mapping[str, Any], path: str, force: bool = False) -> N
     Raises UserError for a place that cannot be written, and for a file that is there and
     is no page of ours, unless `force`.
     """
-    target = Path(path)
-    check_target(target, force)
-    save(target, whole_page(settings))
+    check_target(path, force)
+    save(Path(path), whole_page(settings))
 
 
-def check_target(target: Path, force: bool) -> None:
+def check_target(path: str, force: bool) -> None:
     """Refuse, before any work is done, what could not or should not be written."""
+    target = Path(path)
     if target.is_dir():
         raise UserError(f"--page: {str(target)!r} is a directory; give a file, as in page.html")
     if not target.parent.is_dir():
@@ -134,6 +135,7 @@ class Collector:
         self._tokens: list[str] = []
         self._head_dim = 0
         self._step = 0
+        self._follow = 0
 
     def block(self, block: Block) -> None:
         """Take in one step."""
@@ -165,6 +167,81 @@ class Collector:
             ],
         }
         self.steps.append(step)
+
+    def report(self, number: int, result: "Diagnosis") -> None:
+        """Take in one examined file; its operations are the tensors."""
+        sizes = [
+            size
+            for row in result.trace
+            for axis, size in zip(row["axes"] or (), row["shape"], strict=False)
+            if axis == "D"
+        ]
+        self._step, self._head_dim = number, sizes[0] if sizes else 0
+        groups = []
+        for (line, statement), rows in groupby(
+            result.trace, key=lambda row: (row["line"], row["statement"])
+        ):
+            numbered = f"line {line}" if line else ""
+            made = [self._traced(row) for row in rows]
+            groups.append({"s": statement, "here": numbered, "t": made})
+        verdict = result.verdict + (f", {result.kind}" if result.kind else "")
+        said = [result.message]
+        if result.verdict == "fault":
+            said += [f"Line {result.line}: {result.statement}"]
+            said += [f"It made: {result.got}"] if result.got else []
+            said += [f"Right: {result.expected}"] if result.expected else []
+        self.steps.append(
+            {
+                "n": number,
+                "title": f"{Path(result.file).name}: {verdict}",
+                "D": self._head_dim,
+                "tokens": [],
+                "article": [],
+                "says": [part for part in (result.examined, *said) if part],
+                "groups": groups,
+                "wrong": [],
+                "notes": result.notes,
+                "checks": [],
+            }
+        )
+
+    def _traced(self, row: Mapping[str, Any]) -> int:
+        """Take in one row of a diagnosis."""
+        shape = row["shape"]
+        axes = row["axes"] if row["axes"] and len(row["axes"]) == len(shape) else list(map(str, shape))
+        known = ["T" if axis == "S" else axis for axis in axes]
+        node: dict[str, Any] = {
+            "n": row["name"],
+            "x": row["expression"],
+            "f": row["function"].strip("_"),
+            "step": self._step,
+            "sh": shape,
+            "ax": axes,
+            **({} if known == axes else {"as": known}),
+            "st": [],
+            "off": 0,
+            "c": 1,
+            "or": row["origin"],
+            "sw": "",
+            "L": [],
+            "stage": row["stage"] or "",
+        }
+        if row["first_wrong"]:
+            node["bad"] = 2
+        elif row["ok"] is False:
+            node["bad"] = 1
+        values = row.get("values")
+        window = [
+            some(range(size), *DRAWN.get(axis, DRAWN_ELSE))
+            for axis, size in zip(known, shape, strict=True)
+        ]
+        self.windows.append(window)
+        if values is not None and tuple(values.shape) == tuple(shape):
+            node["v"] = picked(values.detach(), window)
+            if values.dtype == _torch().bool:
+                node["b"] = 1
+        self.nodes.append(node)
+        return len(self.nodes) - 1
 
     def _groups(self, entries: Sequence["Entry"], wrong: bool = False) -> list[dict[str, Any]]:
         groups = []
@@ -319,6 +396,20 @@ def noted(note: str | Table | Drawing) -> Any:
     if isinstance(note, Table):
         return {"header": note.header, "rows": some(note.rows, 24, 12)}
     return {"lines": note.lines} if isinstance(note, Drawing) else note
+
+
+def write_report(results: Sequence["Diagnosis"], path: str, force: bool = False) -> None:
+    """Write the debugger's findings as a page: each file a section, the fault marked.
+
+    Raises UserError as `write_page` does.
+    """
+    check_target(path, force)
+    collector = Collector()
+    for number, result in enumerate(results, 1):
+        collector.report(number, result)
+    data = {**collector.finish(), "turn": None, "report": 1}
+    data["text"] = ", ".join(Path(result.file).name for result in results)
+    save(Path(path), render(data, data["text"]))
 
 
 def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] | None:

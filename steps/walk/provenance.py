@@ -28,7 +28,7 @@ from steps.walk.recorder import Entry, tensors_in
 
 ALL, ZERO = -1, -2
 LARGE = 2**26  # elements; nothing larger is measured
-PROBES = ((4096, 24), (LARGE, 4))  # input elements disturbed, by elements of the larger
+PROBES = ((4096, 24), (LARGE, 3))  # input elements disturbed, by elements of the larger
 
 
 def links(
