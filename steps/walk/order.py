@@ -56,11 +56,10 @@ class Title:
 
     def takes(self) -> set[str]:
         """All that the step's functions and its claims need."""
-        claims = STEPS / "claims" / f"step{self.number}.py"
-        sources = [self.source, *([Source.of(str(claims))] if claims.exists() else [])]
+        claims = Source.of(str(STEPS / "claims" / f"step{self.number}.py"))
         return {
             need
-            for source in sources
+            for source in (self.source, claims)
             for function in source.functions()
             for need in source.takes(function)
         }
@@ -229,13 +228,10 @@ class Walk:
                     turn.error, turn.statement = failed
                 local.update(outputs)
                 block.wrong_turns.append(turn)
-        claims = module  # FIXME
-        if (STEPS / "claims" / f"step{title.number}.py").exists():
-            claims = importlib.import_module(title.claims)
+        claims = importlib.import_module(title.claims)
         if hasattr(claims, "notes"):
             block.notes = list(claims.notes(*(local[n] for n in needs(claims.notes))))
-        checks = getattr(claims, "checks", lambda: ())
-        for claim, outcome in checks(*(local[n] for n in needs(checks))):
+        for claim, outcome in claims.checks(*(local[n] for n in needs(claims.checks))):
             detail = "" if outcome.holds else outcome.detail
             block.checks.append(Check(claim, outcome.holds, detail))
         return block
