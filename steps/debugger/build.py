@@ -20,7 +20,7 @@ class Sizes:
 
     B: int = 2
     T: int = 7
-    d_in: int = 9
+    d_in: int = 11
     H: int = 4
     D: int = 10
     context: int = 13

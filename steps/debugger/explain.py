@@ -75,19 +75,19 @@ class File:
             text = statement.text if statement else ""
         return place.line, column, text
 
-    def constructor(self, owner: Any, attribute: str) -> Place | None:
+    def constructor(self, owner: Any, attribute: str, local: bool = True) -> Place | None:
         """Where the class of `owner` gives itself this attribute, or the local it comes from."""
         if self.tree is None:
             return None
         names = [base.__name__ for base in type(owner).__mro__]
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ClassDef) and node.name in names:
-                place = self._in_class(node, attribute)
+                place = self._in_class(node, attribute, local)
                 if place is not None:
                     return place
         return None
 
-    def _in_class(self, cls: ast.ClassDef, attribute: str) -> Place | None:
+    def _in_class(self, cls: ast.ClassDef, attribute: str, through: bool) -> Place | None:
         for function in cls.body:
             if not isinstance(function, ast.FunctionDef) or function.name == "forward":
                 continue
@@ -96,7 +96,14 @@ class File:
                 if value is None:
                     continue
                 at: ast.AST = node
-                if isinstance(value, ast.Name):
+                while isinstance(value, ast.Call | ast.Attribute) and not isinstance(
+                    value, ast.Name
+                ):  # mask.bool() is of mask
+                    inner = value.func if isinstance(value, ast.Call) else value.value
+                    if isinstance(value, ast.Attribute) and not isinstance(inner, ast.Call | ast.Name | ast.Attribute):
+                        break
+                    value = inner
+                if through and isinstance(value, ast.Name) and value.id != "self":
                     local = self._local(function, value.id, node.lineno)  # type: ignore[attr-defined]
                     at = local or node
                 return Place(
@@ -431,6 +438,8 @@ def thrown_away(case: "Case", inputs: list[Node], fault: Node | None) -> Node | 
     best = None
     for node in run.nodes[:stop]:
         if node.used or not node.uses_x or node.entry.in_place:
+            continue
+        if node.entry.index is not None:  # one of several results
             continue
         if not node.inputs or not any(n in near for n in node.inputs):
             continue
@@ -819,6 +828,9 @@ def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
             f"{value.dtype} of shape {shape}",
         )
     value = value.double()
+    turned = other_axis(judgement, node)
+    if turned:
+        return "softmax", turned, f"shape {shape}"
     if bool(value.isnan().any()):
         where = (
             "rows" if value.dim() < 2 else f"{int(value.isnan().any(-1).sum())} rows"
@@ -898,6 +910,22 @@ def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
         f"It reads {read} and makes numbers that no right route has.",
         f"shape {shape}",
     )
+
+
+def other_axis(judgement: Judgement, node: Node) -> str:
+    """The axis of a softmax that was taken over another axis than the keys'."""
+    for before in node.inputs:
+        label = judgement.labels.get(before)
+        if label is None or not label.stage.name.startswith("scores") or before.value.shape != node.value.shape:
+            continue
+        for axis, name in enumerate(label.axes):
+            if name == "S" or len(label.axes) != before.value.dim():
+                continue
+            made = before.value.softmax(axis)
+            if made.dtype == node.value.dtype and torch.allclose(made, node.value, equal_nan=True):
+                words = {"T": "queries", "H": "heads", "B": "sequences"}.get(name, name)
+                return f"The weights sum to 1 over the {words}, not over the keys of one query."
+    return ""
 
 
 def kind_of(names: set[str], inputs: list[Label], node: Node) -> str:

@@ -1,5 +1,6 @@
 """Label every operation of a run with the stage it holds; find the first that holds none."""
 
+import re
 from dataclasses import dataclass, field
 
 from steps.debugger.roles import Heads, Projection, role_in
@@ -141,6 +142,7 @@ def add_outputs(
     biases: list[torch.Tensor | None] = [None]
     biases += [t for t in weights.values() if t.dim() == 1]
     for path, tensor in weights.items():
+        tensor = tensor.squeeze(-1) if tensor.dim() == 3 else tensor  # a 1-wide convolution
         if path in role_paths or tensor.dim() < 2 or tensor.numel() % width:
             continue
         matrices = []
@@ -172,8 +174,34 @@ def add_outputs(
                 if bias is not None:
                     value = value + bias.double()
                 made.append(Stage("output", value, ("B", "T", "E"), OUTPUT))
+    made += per_head_outputs(reference, heads, weights, role_paths)
     reference.stages += made
     return made
+
+
+def per_head_outputs(
+    reference: Reference, heads: Heads, weights: dict[str, torch.Tensor], role_paths: set[str]
+) -> list[Stage]:
+    """The output where every head has a projection of its own and the results are summed."""
+    lists: dict[str, list[str]] = {}
+    for path, tensor in weights.items():
+        if path not in role_paths and tensor.dim() == 2 and heads.D in tensor.shape:
+            lists.setdefault(re.sub(r"\.\d+", "", path), []).append(path)
+    for paths in lists.values():
+        if len(paths) != heads.H or heads.H < 2:
+            continue
+        value: torch.Tensor | None = None
+        for h, path in enumerate(paths):
+            matrix = weights[path].double()
+            matrix = matrix.T if matrix.shape[-1] == heads.D else matrix
+            part = reference.contexts[:, h] @ matrix
+            bias = weights.get(path.removesuffix("weight") + "bias")
+            if bias is not None and path.endswith("weight"):
+                part = part + bias.double()
+            value = part if value is None else value + part
+        assert value is not None
+        return [Stage("output", value, ("B", "T", "E"), OUTPUT)]
+    return []
 
 
 def row_sums(node: Node, labels: dict[Node, Label]) -> Label | None:
@@ -263,6 +291,10 @@ def settle(run: Run, verdict: Judgement, projected: bool) -> None:
         return
     output = run.output
     last = run.node_of(output) if output is not None else None
+    if last is None and output is not None:
+        made = verdict.reference.label(output)
+        if made is not None and made.stage.rank >= (OUTPUT if projected else CONTEXTS):
+            return
     if last is None:
         verdict.returned = "something that no operation of this file made"
         return

@@ -180,7 +180,7 @@ def made_at(case: "Case", file: File, path: str) -> tuple[int | None, int | None
         except (AttributeError, KeyError, IndexError, TypeError, ValueError):
             continue
         if isinstance(owner, nn.Module) and file.tree is not None:
-            place = file.constructor(owner, name)
+            place = file.constructor(owner, name, local=False)
             if place is not None:
                 return file.at(place)
     return None, None, ""
@@ -289,15 +289,16 @@ def gradients(case: "Case", file: File) -> Finding | None:
         if tensor.is_leaf:
             tensor.requires_grad_(True)
     torch.manual_seed(1)
-    out = next(tensors_in(case.forward(module, case.x)), None)
+    with torch.enable_grad():
+        out = next(tensors_in(case.forward(module, case.x)), None)
     if out is None:
         return None
     leaves = {path: t for path, t in weights.items() if t.is_leaf and t.dim() >= 2}
     lost = list(leaves)
     if out.requires_grad:
-        found = torch.autograd.grad(
-            out.pow(2).sum(), list(leaves.values()), allow_unused=True
-        )
+        with torch.enable_grad():
+            total = out.pow(2).sum()
+        found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
         lost = [path for path, grad in zip(leaves, found, strict=True) if grad is None]
     if not lost:
         return None
@@ -647,11 +648,8 @@ def other_lengths(case: "Case", file: File) -> Finding | None:
         return None
     B, T, C = case.x.shape
     generator = torch.Generator().manual_seed(5)
-    context = (
-        case.sizes.context
-        if case.built is not None and "context" in case.built.named.values()
-        else T + 6
-    )
+    told = case.built is None or "context" in case.built.named.values()
+    context = case.sizes.context if told else T + 6
     far = torch.randn(B, context + 3, C, generator=generator, dtype=torch.float64)
     far[:, :T] = case.x
     base = case.run.output if case.run is not None else None

@@ -535,7 +535,7 @@ def changed_heads(
             if match(value, Stage(role, tensor, ("B", "H", "T", "D"), 2), total):
                 roles = {role}
         of[node] = roles
-        if len(roles) != 1 or node.entry.origin != "computed":
+        if len(roles) != 1:
             continue
         role = next(iter(roles))
         tensor = heads.q if role == "q" else heads.k

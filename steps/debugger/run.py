@@ -1,6 +1,7 @@
 """One recorded run of a module: its operations as a graph, and what each depends on."""
 
 import contextlib
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Watcher(Recorder):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         self._number += 1
         number = self._number
+        if any(wrapped(t) for t in tensors_in((args, kwargs))):
+            return func(*args, **(kwargs or {}))  # inside vmap: only its result is seen
         if getattr(func, "__name__", "") == "multi_head_attention_forward":
             self.fused.append((args, kwargs or {}))
         result = super().__torch_function__(func, types, args, kwargs)
@@ -77,6 +80,11 @@ class Watcher(Recorder):
         return ()
 
 
+def wrapped(tensor: torch.Tensor) -> bool:
+    """Whether a tensor stands for many inside torch.vmap; it has no storage of its own."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 @dataclass(eq=False)
 class Node:
     """One operation of a run."""
@@ -90,6 +98,7 @@ class Node:
     constants: list[tuple[torch.Tensor, "Node | None"]] = field(default_factory=list)
     used: bool = False  # by a later operation, or returned
     number: int = 0  # of the torch call
+    unseen: bool = False  # reads something made of x where the recorder does not look
 
     @property
     def value(self) -> torch.Tensor:
@@ -212,6 +221,10 @@ def depend(run: Run, other: Run) -> None:
         return
     constant: set[Node] = set()
     for node, twin in zip(run.nodes, other.nodes, strict=True):
+        for (one, maker), (two, _) in zip(node.constants, twin.constants, strict=False):
+            if maker is None and one.shape == two.shape and not torch.equal(one, two):
+                node.uses_x = node.unseen = True  # of what no recorded operation made
+        node.uses_x = node.uses_x or any(n.uses_x for n in node.inputs)
         if not node.uses_x:
             continue
         if node.entry.function.endswith("_like") or node.entry.function.startswith(
@@ -261,6 +274,11 @@ def link(
     inputs_storage = x.untyped_storage()._cdata
     param_of: dict[int, dict[str, torch.Tensor]] = {}
     for index, entry in enumerate(entries):
+        if entry.index is not None and not entry.name:  # q, k, v = one tensor
+            target = re.match(r"\(?([\w., ]+)\)? = ", entry.statement)
+            names = [part.strip() for part in target[1].split(",")] if target else []
+            if entry.index < len(names) > 1:
+                entry.name = names[entry.index]
         node = Node(index, entry)
         for tensor in entry.inputs:
             key = tensor.untyped_storage()._cdata
