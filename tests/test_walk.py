@@ -14,6 +14,9 @@ GOLDEN = ROOT / "tests" / "golden"
 NUMBERS = [title.number for title in titles()]
 VALUE = re.compile(r" *-?\d+\.\d{4}(?!\d)")  # with the spaces that align it
 
+# Python 3.10 gives no columns, so that links of a chain have no text of their own.
+by_column = pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns")
+
 OTHER_SIZES = ("--d-in", "5", "--heads", "3", "--head-dim", "2", "--dropout", "0.25")
 OTHER_TEXT = ("--text", "We saw the old dog and the cat", "--follow", "old")
 
@@ -27,6 +30,7 @@ def blocks(out: str) -> dict[int, str]:
     }
 
 
+@by_column
 def test_golden_transcript(whole_run: Ran) -> None:
     """Text exactly, values to 1e-4; `python tests/golden/make.py` writes it anew."""
     golden = (GOLDEN / "walk.txt").read_text(encoding="utf-8")
@@ -36,6 +40,7 @@ def test_golden_transcript(whole_run: Ran) -> None:
     assert values == pytest.approx(expected, abs=1e-4, rel=0)
 
 
+@by_column
 def test_golden_tensors(walk_document: dict) -> None:
     """Names, shapes, axes, strides, origins and shared storage, all exactly."""
     sys.path.insert(0, str(GOLDEN))
