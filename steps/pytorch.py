@@ -27,7 +27,7 @@ finally:
     if collecting:
         gc.enable()
 
-__all__ = ["PUBLISHED_TORCH", "loaded", "nn", "seeded", "torch"]
+__all__ = ["PUBLISHED_TORCH", "loaded", "nn", "seeded", "torch", "undrawn"]
 
 PUBLISHED_TORCH = "2.13.0"  # the release that the printed numbers come from
 
@@ -51,3 +51,14 @@ def loaded(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> nn.Module:
     """The module, its own weights replaced by copies of these, by `state_dict` name."""
     module.load_state_dict({**module.state_dict(), **weights})
     return module
+
+
+class undrawn(torch.overrides.TorchFunctionMode):
+    """Make layers inside without drawing their weights, for those that are replaced
+    or only counted: at GPT-2's size drawing takes longer than using them."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN
+        drawing = func in (torch.Tensor.uniform_, torch.Tensor.normal_)
+        if drawing or getattr(func, "__module__", "") == nn.init.__name__:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))

@@ -8,7 +8,7 @@ the names of the axes that tell (H, T, D) from (H, T, T).
 """
 
 from steps import attention
-from steps.pytorch import nn, seeded, torch
+from steps.pytorch import nn, seeded, torch, undrawn
 
 ALSO_RECORD = (attention.__file__,)  # the class's own lines
 SHAPES_ONLY = True
@@ -26,6 +26,7 @@ def step(token_ids, seed):
         mha = attention.MultiHeadAttention(WIDTH, WIDTH, TOKENS, 0.0, HEADS, True)
         token_vectors = torch.randn(len(kinds), width)[rows]  # (T, H*D)
         position_vectors = torch.randn(T, width)  # (T, H*D)
+    with undrawn():  # it gets the class's weights below
         torch_mha = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
     x = (token_vectors + position_vectors).view(B, T, width)  # (B, T, H*D)
     class_vectors = mha(x)  # (B, T, H*D)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from steps.walk.source import Source
@@ -54,15 +55,15 @@ class Title:
     def claims(self) -> str:
         return f"steps.claims.step{self.number}"
 
-    def takes(self) -> set[str]:
-        """All that the step's functions and its claims need."""
-        claims = Source.of(str(STEPS / "claims" / f"step{self.number}.py"))
-        return {
-            need
-            for source in (self.source, claims)
-            for function in source.functions()
-            for need in source.takes(function)
-        }
+    def takes(self, shown: bool) -> set[str]:
+        """All that the step needs to run and, where it is shown, its claims too."""
+        module = importlib.import_module(self.module)
+        functions = [module.step]
+        if shown:
+            claims = importlib.import_module(self.claims)
+            functions += [*wrong_turns(module), claims.checks]
+            functions += [claims.notes] if hasattr(claims, "notes") else []
+        return {need for function in functions for need in needs(function)}
 
     def makes(self) -> set[str]:
         """All that the step returns to later ones."""
@@ -149,6 +150,10 @@ def says_of(doc: str) -> str:
     return "\n\n".join(part for part in parts if not part.startswith("Article: "))
 
 
+def wrong_turns(module: ModuleType) -> list[Callable]:
+    return [f for name, f in vars(module).items() if name.startswith("wrong_")]
+
+
 def needs(function: Callable) -> tuple[str, ...]:
     code = function.__code__
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -173,20 +178,18 @@ class Walk:
             block = self._run(title, show=title.number in numbers)
             if title.number in numbers:
                 yield block
-            self._forget(run[at + 1 :])
+            later = run[at + 1 :]
+            self._forget({n for t in later for n in t.takes(t.number in numbers)})
 
     def _with_needs(self, wanted: set[int]) -> list[Title]:
         """The wanted steps and the earlier ones that make what they take, in order."""
         run: list[Title] = []
-        missing: set[str] = set()
+        missing = {"inputs"}  # the labels of the rows
         for title in reversed(self.titles):
-            if title.number in wanted:
-                missing |= title.takes() | {"inputs"}  # the labels of the rows
-            elif title.makes() & missing:
-                missing |= set(title.source.takes("step"))
-            else:
-                continue
-            run.insert(0, title)
+            shown = title.number in wanted
+            if shown or (run and title.makes() & missing):
+                missing |= title.takes(shown)
+                run.insert(0, title)
         return run
 
     def _axes(self, title: Title) -> dict[str, tuple[str, ...]]:
@@ -197,9 +200,9 @@ class Walk:
                 found.update(earlier.source.axes)
         return found
 
-    def _forget(self, later: list[Title]) -> None:
+    def _forget(self, needed: set[str]) -> None:
         """Drop tensors that no later step takes, so that long texts fit in memory."""
-        used = {*SETTINGS, "inputs"}.union(*(title.takes() for title in later))
+        used = {*SETTINGS, "inputs", *needed}
         for name in [name for name in self.known if name not in used]:
             del self.known[name]
 
@@ -218,16 +221,16 @@ class Walk:
         if not show:
             return block
         local = {**self.known, "record": block.entries}
-        for name, function in vars(module).items():
-            if name.startswith("wrong_"):
-                turn = WrongTurn(name, " ".join((function.__doc__ or "").split()))
-                outputs, turn.entries, failed = self._call(
-                    title, function, True, (RuntimeError, ValueError)
-                )
-                if failed:
-                    turn.error, turn.statement = failed
-                local.update(outputs)
-                block.wrong_turns.append(turn)
+        for function in wrong_turns(module):
+            says = " ".join((function.__doc__ or "").split())
+            turn = WrongTurn(function.__name__, says)
+            outputs, turn.entries, failed = self._call(
+                title, function, True, (RuntimeError, ValueError)
+            )
+            if failed:
+                turn.error, turn.statement = failed
+            local.update(outputs)
+            block.wrong_turns.append(turn)
         claims = importlib.import_module(title.claims)
         if hasattr(claims, "notes"):
             block.notes = list(claims.notes(*(local[n] for n in needs(claims.notes))))

@@ -41,7 +41,7 @@ class Entry:
     name: str  # what the source calls it; "" for a link of a chain
     statement: str  # the whole statement, its comment left out
     expression: str  # the part of it that this call is
-    here: str  # the statement with the sizes of this run filled in
+    sizes: dict[str, Any]  # the numbers and shapes that the statement could name
     function: str  # torch's name of the call, such as "view"
     place: Place
     tensor: torch.Tensor  # kept alive: its address must not be used again
@@ -57,6 +57,11 @@ class Entry:
     index: int | None = None  # which of several results of one call
     call: tuple[Any, tuple, dict] | None = None  # function, args, kwargs
     inputs: tuple[torch.Tensor, ...] = ()  # all that was read, kept with the call
+
+    @property
+    def here(self) -> str:
+        """The statement with the sizes of this run filled in."""
+        return fill_in(self.statement, self.sizes)
 
     def numbers(self) -> torch.Tensor:
         """The values as they were when recorded (the tensor itself when large)."""
@@ -202,6 +207,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             self._counts[place] = self._counts.get(place, -1) + 1
         self._last = (*here, len(self.entries))
         self._read = (func, args, tensors)
+        sizes = sizes_of(frame)
         many = len(results) > 1
         for index, tensor in enumerate(results):
             if len(names) == 1 or not names:
@@ -233,9 +239,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 name=name,
                 statement=statement.text if statement else "",
                 expression=expression,
-                here=fill_in(statement.text, {**numbers_of(frame), **shapes_of(frame)})
-                if statement
-                else "",
+                sizes=sizes,
                 function=getattr(func, "__name__", str(func)),
                 place=place,
                 tensor=tensor,
@@ -305,10 +309,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             name=name,
             statement=statement.text,
             expression=statement.text.partition(" = ")[2],
-            here=fill_in(
-                statement.text,
-                {**self._sizes, **dict(zip(axes, tensor.shape, strict=True))},
-            ),
+            sizes={**self._sizes, **dict(zip(axes, tensor.shape, strict=True))},
             function="parameter",
             place=place,
             tensor=tensor,
@@ -386,7 +387,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         """Axis names: from the statement's comment, else from the inputs' axes."""
         if statement and statement.axes is not None and (name or is_return(statement)):
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            values = {**self._sizes, **numbers_of(frame)}
+            values = {**self._sizes, **sizes_of(frame)}
             self._unchecked = (place, statement.axes, tuple(tensor.shape), values)
             return statement.axes
         return self._inherited_axes(tensor, func, args, tensors)
@@ -433,35 +434,28 @@ def moved_axes(
     name = getattr(func, "__name__", "")
     if name not in ("transpose", "permute", "swapaxes", "__get__", "t", "mT"):
         return None
-    marks = torch.empty(tuple(range(2, 2 + before.dim())), device="meta")
+    marks = torch.empty(1).expand(tuple(range(2, 2 + before.dim())))
     with torch._C.DisableTorchFunction():
         moved = func(marks, *args[1:])
     return tuple(axes[size - 2] for size in moved.shape)
 
 
-def numbers_of(frame: FrameType) -> dict[str, int]:
-    """The whole numbers that the frame's code can name: its locals and self's."""
+def sizes_of(frame: FrameType) -> dict[str, Any]:
+    """What the frame's code can name: numbers, self's too, and shapes such as (b, 4)."""
     found = {}
-    owner = frame.f_locals.get("self")
-    if owner is not None:
+    local = frame.f_locals
+    owner = local.get("self")
+    if owner is not None and hasattr(owner, "__dict__"):
         for key, value in vars(owner).items():
             if type(value) in (int, float):
                 found[key] = value
-    for key, value in frame.f_locals.items():
-        if type(value) in (int, float):
+    for key, value in local.items():
+        kind = type(value)
+        if kind in (int, float):
             found[key] = value
+        elif isinstance(value, tuple) and value and all(type(v) is int for v in value):
+            found[key] = tuple(value)
     return found
-
-
-def shapes_of(frame: FrameType) -> dict[str, tuple[int, ...]]:
-    """The frame's tuples of whole numbers: a shape, such as (b, num_tokens, d_out)."""
-    return {
-        key: tuple(value)
-        for key, value in frame.f_locals.items()
-        if isinstance(value, tuple)
-        and value
-        and {type(size) for size in value} == {int}
-    }
 
 
 def fill_in(text: str, numbers: Mapping[str, Any]) -> str:

@@ -41,6 +41,7 @@ class Source:
         }
         self._texts: dict[tuple[int, ...], str] = {}
         self._returned: dict[str, list[str]] = {}
+        self._read: dict[int, Statement | None] = {}
 
     @classmethod
     def of(cls, file: str) -> "Source":
@@ -113,20 +114,25 @@ class Source:
             return self._places[0].get(tuple(place[1:]), [])  # type: ignore[arg-type]
         node = self._places[1].get(place.line)  # before Python 3.11: by line
         value = getattr(node, "value", None)
-        return self._places[0].get(span(value), []) if value is not None else []
+        if value is None or isinstance(value, ast.Dict | ast.DictComp):
+            return []  # a call made in a dict is not the dict
+        return self._places[0].get(span(value), [])
 
     def statement(self, place: Place) -> Statement | None:
         """The innermost statement around `place`."""
-        node = self._places[1].get(place.line)
-        if node is None:
-            return None
+        if place.line not in self._read:
+            node = self._places[1].get(place.line)
+            self._read[place.line] = self._statement(node, place.line) if node else None
+        return self._read[place.line]
+
+    def _statement(self, node: ast.stmt, line: int) -> Statement:
         last = node.end_lineno or node.lineno
         comment = AXES_COMMENT.search(self.lines[last - 1])
         axes = None
         if comment and isinstance(node, ast.Assign | ast.AnnAssign | ast.Return):
             axes = tuple(part.strip() for part in comment[1].split(",") if part.strip())
         if isinstance(node, ast.For | ast.With | ast.If | ast.While | ast.FunctionDef):
-            return Statement(node, self.lines[place.line - 1].strip(), None)
+            return Statement(node, self.lines[line - 1].strip(), None)
         text = self.text(span(node))
         if isinstance(node, ast.Assign) and node.lineno != node.end_lineno:
             # without parentheses that are only there to break the line
