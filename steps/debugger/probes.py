@@ -1040,13 +1040,8 @@ def constructor_raised(
     own = last.filename == file_name and statement.lstrip().startswith(
         ("raise", "assert")
     )
-    if (
-        place is None
-        or own
-        or isinstance(error, AssertionError)
-        or "the config has no" in str(error)
-        or (isinstance(error, KeyError))
-    ):
+    ours = last.filename == fill.__code__.co_filename  # a config that lacks the name
+    if place is None or own or ours or isinstance(error, AssertionError):
         return Diagnosis(
             file_name,
             "cannot tell",

@@ -126,7 +126,7 @@ def projections(
     carried: dict[Node, Projection] = {}  # rearranged, not yet mixed with other tokens
     aligned = len(run.nodes) == len(other.nodes)
     for node in run.nodes:
-        if not node.uses_x or not node.value.is_floating_point():
+        if not node.uses_x or node.unseen or not node.value.is_floating_point():
             continue
         if node.entry.in_place and not node.inputs and not node.reads_x:
             continue

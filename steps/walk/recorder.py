@@ -78,6 +78,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
     sizes: axis names to sizes, for the axes written in comments.
     keep_calls: keep each call's function and arguments (more memory).
     small: results with more elements than this are kept by reference only.
+    origins: tell copies from computed numbers, which takes each call a second time.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         sizes: Mapping[str, int] | None = None,
         keep_calls: bool = False,
         small: int = SMALL,
+        origins: bool = True,
     ) -> None:
         super().__init__()
         self.entries: list[Entry] = []
@@ -96,6 +98,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         self._sizes = dict(sizes or {})
         self._keep_calls = keep_calls
         self._small = small
+        self._origins = origins
         self._sources: dict[str, Source] = {}
         self._positions: dict[CodeType, list[tuple]] = {}
         self._owners: dict[int, tuple[str, torch.Tensor]] = {}
@@ -225,7 +228,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 origin = "computed"
             elif shares or moved:
                 origin = "rearranged"
-            elif computed or not is_copy(func, args, kwargs, tensor):
+            elif computed or not (self._origins and is_copy(func, args, kwargs, tensor)):
                 origin = "computed"
             else:
                 origin = "copied"
