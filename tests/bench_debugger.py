@@ -57,7 +57,9 @@ def recording(rounds: int) -> list[float]:
 
     b, num_tokens, width, heads = SIZES
     with seeded(0):
-        module = attention.MultiHeadAttention(width, width, num_tokens, 0.0, heads).eval()
+        module = attention.MultiHeadAttention(
+            width, width, num_tokens, 0.0, heads
+        ).eval()
         x = torch.randn(b, num_tokens, width)
 
     def plain() -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a fault and its style on a row each
 """The debugger on faults planted into right modules, and on files that misbehave.
 
 Two styles are broken in every way below: the line of each fault is known because the
@@ -18,7 +19,7 @@ from steps.attention import CausalAttention, MultiHeadAttention, SelfAttention_v
 from steps.debugger import diagnose
 from steps.debugger.command import check, split_target
 from steps.debugger.examine import examine_file
-from steps.pytorch import nn, torch
+from steps.pytorch import torch
 
 ROOT = Path(__file__).parent.parent
 
@@ -151,7 +152,12 @@ FAULTS = [
     ("length", PACKED, "self.bias[:t, :t]", "self.bias[:t, :t].squeeze(0)"
      ".expand(b, 1, t, t).squeeze()[:, None]", ""),
 ]  # fmt: skip
-LOOSE = {"not a parameter", "length", "no mask", "raises later"}  # the fault is found, its line is not promised
+LOOSE = {
+    "not a parameter",
+    "length",
+    "no mask",
+    "raises later",
+}  # the fault is found, its line is not promised
 
 
 def planted(style, right, wrong):
@@ -190,7 +196,8 @@ def test_a_planted_fault_is_found_at_its_line(examine, kind, style, right, wrong
     assert word in f"{found.message} {found.got} {found.expected}"
     if kind not in LOOSE:
         assert line in (found.line, found.seen_at), (found.line, found.message)
-    assert found.message and found.message.isascii()
+    assert found.message
+    assert found.message.isascii()
     assert all(len(row) <= 100 for row in str(found).splitlines())
 
 
@@ -406,7 +413,8 @@ def test_nothing_is_left_changed(examine, tmp_path, capsys):
     assert "my_attention" not in sys.modules
     assert before[7:] == after[7:]
     printed = capsys.readouterr()
-    assert printed.out == "" and printed.err == ""
+    assert printed.out == ""
+    assert printed.err == ""
     os.chdir(ROOT)
 
 
@@ -499,6 +507,5 @@ def test_trace_rows_hold_the_numbers():
     named = {row["name"]: row for row in found.trace}
     assert named["head_queries"]["axes"] == ["B", "H", "T", "D"]
     assert named["head_contexts"]["stage"] == "contexts"
-    weights = [row for row in found.trace if row["stage"] == "weights"][0]["values"]
+    weights = next(row for row in found.trace if row["stage"] == "weights")["values"]
     assert torch.allclose(weights.sum(-1), torch.ones(()).double())
-    assert isinstance(nn.Module, type)

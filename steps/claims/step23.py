@@ -1,4 +1,4 @@
-"""What is said of step 23: what a listing of shapes shows, and what the debugger does."""
+"""What is said of step 23: what a listing of shapes shows, and what the debugger."""
 
 import inspect
 
@@ -21,9 +21,9 @@ def notes(H, D, T):
     report = found()
     sizes = report.examined.removeprefix("PlantedAttention")
     yield (
-        f"The debugger made the class at sizes of its own, all different, {sizes}. Every row "
-        "of a listing of its shapes looks right; the last column is what the numbers say, "
-        "compared with every stage of attention worked out apart from the class's own "
+        f"The debugger made the class at sizes of its own, all different, {sizes}. "
+        "Every shape below is right. The last column is what the numbers say, compared "
+        "with every stage of attention, worked out apart from the class's own "
         "projections."
     )
     rows = []
@@ -40,8 +40,8 @@ def notes(H, D, T):
     if H == 1 or T == 1:
         one = "one head" if H == 1 else "one token"
         yield (
-            f"With {one}, as here, that view is the right split by chance: the fault makes no "
-            "number wrong at these sizes, and is found at the debugger's own."
+            f"With {one}, as here, that view is the right split by chance: the fault "
+            "makes no number wrong at these sizes, and is found at the debugger's own."
         )
 
 
@@ -51,12 +51,13 @@ def checks(x_batch, classes, right_contexts, planted_contexts, H, T):
         equal(tuple(planted_contexts.shape), tuple(right_contexts.shape)),
     )
     _, planted = classes
-    changed = x_batch.clone()
-    changed[:, -1] += 1
-    yield (
-        "it is causal, too: changing the last input leaves all earlier outputs as they were",
-        equal(planted(changed)[:, :-1], planted_contexts[:, :-1]),
-    )
+    if T > 1:
+        changed = x_batch.clone()
+        changed[:, -1] += 1
+        yield (
+            "it is causal: changing the last input leaves earlier outputs as they were",
+            equal(planted(changed)[:, :-1], planted_contexts[:, :-1]),
+        )
     if H == 1 or T == 1:
         yield (
             "at these sizes its numbers are right as well",

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """Make the reader's module at sizes that are all distinct, whatever its parameters' names."""
 
 import ast
@@ -440,21 +441,15 @@ def forwards(
             and plain not in ("keypaddingmask",)
             and not plain.startswith("use")
             and not isinstance(p.default, bool)
+            and mask_name is None
         ):
-            if mask_name is None:
-                mask_name, mask_required = p.name, required
-                continue
+            mask_name, mask_required = p.name, required
+            continue
         if plain in ("iscausal", "causal") and isinstance(p.default, bool):
             kwargs[p.name] = True
             words.append(f"{p.name}=True")
             continue
         if not required:
-            if (
-                plain
-                in ("query", "key", "value", "q", "k", "v", "keys", "values", "context")
-                and False
-            ):
-                pass
             continue
         if plain in ("positionembeddings", "rope", "rotary", "freqs"):
             angles = torch.arange(T, dtype=torch.float64)[:, None] / 10 ** (
@@ -495,7 +490,7 @@ def forwards(
 
     def with_mask(mask: Any) -> tuple[tuple, dict]:
         if not mask_required:
-            return plain_args, {**kwargs, mask_name: mask}  # type: ignore[dict-item]
+            return plain_args, {**kwargs, mask_name: mask}
         values = [*args, (mask_name, mask)]
         values.sort(key=lambda pair: position[pair[0]])
         return tuple(v for _, v in values), kwargs

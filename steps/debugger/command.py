@@ -80,7 +80,7 @@ def step(file: str, argv: Sequence[str] | None = None) -> NoReturn:
     from steps.walk import command
 
     given = list(sys.argv[1:] if argv is None else argv)
-    if names_files(given):
+    if names_files(given) or given in (["-h"], ["--help"]):
         command.quietly(lambda: main(given))
     command.step(file, given)
 
@@ -102,14 +102,18 @@ def names_files(given: list[str]) -> bool:
             skip = False
         elif argument in takes_value:
             skip = True
-        elif argument == "--" or not argument.startswith("-") or argument == "-":
-            return True
-        elif argument.partition("=")[0] in (
-            "--json",
-            "--timeout",
-            "--build",
-            "--causal",
-            "--no-causal",
+        elif (
+            argument == "--"
+            or not argument.startswith("-")
+            or argument == "-"
+            or argument.partition("=")[0]
+            in (
+                "--json",
+                "--timeout",
+                "--build",
+                "--causal",
+                "--no-causal",
+            )
         ):
             return True
     return False
@@ -120,7 +124,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from steps.walk.command import Parser
 
     parser = Parser(
-        prog="steps.step23", description="The first line where attention goes wrong."
+        prog="steps.step23",
+        description="The first line where attention goes wrong.",
+        epilog="Without a file, step 23 is the lesson, with the flags of every step.",
     )
     parser.add_argument(
         "files", nargs="+", metavar="FILE[:CLASS]", help="Python files to examine"

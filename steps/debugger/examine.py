@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """From a file or a module to a diagnosis."""
 
 import contextlib
@@ -6,7 +7,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -224,17 +225,15 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
     result = examine(case)
     if (
         result.verdict == "fault"
+        and built.sizes.d_in != built.sizes.d_out
         and "multi_head_attention_forward is given" in result.message
+        and "embedding dimension" in result.message
     ):
-        if (
-            built.sizes.d_in != built.sizes.d_out
-            and "embedding dimension" in result.message
-        ):
-            equal = build(cls, replace(sizes, d_in=sizes.d_out))
-            result = examine(make_case(equal.module, file, equal.sizes, equal, causal))
-            result.notes.append(
-                "It takes d_in and d_out, and works only where they are equal."
-            )
+        square = build(cls, replace(sizes, d_in=sizes.d_out))
+        result = examine(make_case(square.module, file, square.sizes, square, causal))
+        result.notes.append(
+            "It takes d_in and d_out, and works only where they are equal."
+        )
     return result
 
 
@@ -417,20 +416,18 @@ def merit(case: Case) -> int:
     return 10**6 if judgement.clean and not judgement.conflicts else judgement.progress
 
 
-def ways(case: Case):
+def ways(case: Case) -> Iterator[Case]:
     """The case, once for each way to call forward."""
     module, sizes = case.module, case.sizes
-    flat = False
     forms = list(forwards(module, case.x, sizes.D, case.causal))
     for number, (said, _, _) in enumerate(forms):
 
-        def how(inner: nn.Module, x: torch.Tensor, number=number):
+        def how(inner: nn.Module, x: torch.Tensor, number: int = number) -> tuple:
             options = list(forwards(inner, x, sizes.D, case.causal))
             _, args, kwargs = options[min(number, len(options) - 1)]
             return args, kwargs
 
         yield copy_case(case, said, how)
-    del flat
 
 
 def copy_case(case: Case, said: str, how: Callable) -> Case:
@@ -491,7 +488,8 @@ def takes_two(case: Case, once: Callable) -> bool:
 
 def judge_run(case: Case) -> None:
     run, other = case.run, case.other
-    assert run is not None and other is not None
+    assert run is not None
+    assert other is not None
     B = case.x.shape[0] if case.x.dim() == 3 else 1
     T = case.x.shape[-2]
     depend(run, other)
@@ -532,10 +530,12 @@ def judge_run(case: Case) -> None:
         if count > 30 or (best is not None and best.clean and not best.conflicts):
             break
     if best is not None and best.fault is not None and before_scores(best):
-        heads = changed_heads(run, other, best.heads, case.at)
-        for causal in modes if heads is not None else []:
-            assert heads is not None
-            judgement = judge(run, heads, case.found, case.plain, causal, case.weights)
+        changed = changed_heads(run, other, best.heads, case.at)
+        for causal in modes if changed is not None else []:
+            assert changed is not None
+            judgement = judge(
+                run, changed, case.found, case.plain, causal, case.weights
+            )
             if judgement.clean or judgement.progress > best.progress:
                 best = judgement
                 if judgement.clean:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """Say what a fault is, from the numbers: what was read, made and expected."""
 
 import ast
@@ -57,6 +58,7 @@ class File:
     """The reader's source, for lines and statements; empty where there is none."""
 
     def __init__(self, file: str) -> None:
+        self.file = file
         self.source: Source | None = None
         self.tree: ast.Module | None = None
         try:
@@ -75,7 +77,9 @@ class File:
             text = statement.text if statement else ""
         return place.line, column, text
 
-    def constructor(self, owner: Any, attribute: str, local: bool = True) -> Place | None:
+    def constructor(
+        self, owner: Any, attribute: str, local: bool = True
+    ) -> Place | None:
         """Where the class of `owner` gives itself this attribute, or the local it comes from."""
         if self.tree is None:
             return None
@@ -87,32 +91,37 @@ class File:
                     return place
         return None
 
-    def _in_class(self, cls: ast.ClassDef, attribute: str, through: bool) -> Place | None:
+    def _in_class(
+        self, cls: ast.ClassDef, attribute: str, through: bool
+    ) -> Place | None:
         for function in cls.body:
             if not isinstance(function, ast.FunctionDef) or function.name == "forward":
                 continue
-            for node in ast.walk(function):
+            for part in ast.walk(function):
+                node: Any = part
                 value = assigned(node, attribute)
                 if value is None:
                     continue
-                at: ast.AST = node
+                at: Any = node
                 while isinstance(value, ast.Call | ast.Attribute) and not isinstance(
                     value, ast.Name
                 ):  # mask.bool() is of mask
                     inner = value.func if isinstance(value, ast.Call) else value.value
-                    if isinstance(value, ast.Attribute) and not isinstance(inner, ast.Call | ast.Name | ast.Attribute):
+                    if isinstance(value, ast.Attribute) and not isinstance(
+                        inner, ast.Call | ast.Name | ast.Attribute
+                    ):
                         break
                     value = inner
                 if through and isinstance(value, ast.Name) and value.id != "self":
-                    local = self._local(function, value.id, node.lineno)  # type: ignore[attr-defined]
+                    local = self._local(function, value.id, node.lineno)
                     at = local or node
                 return Place(
-                    self.source.file,
+                    self.file,
                     at.lineno,
                     at.end_lineno,
                     at.col_offset,
                     at.end_col_offset,
-                )  # type: ignore
+                )
         return None
 
     def definition(self, owner: Any, name: str) -> Place | None:
@@ -122,12 +131,12 @@ class File:
                 for node in cls.body:
                     if isinstance(node, ast.FunctionDef) and node.name == name:
                         return Place(
-                            self.source.file,
+                            self.file,
                             node.lineno,
                             node.lineno,
                             node.col_offset,
                             None,
-                        )  # type: ignore
+                        )
         return None
 
     def floor_division(self, owner: Any) -> Place | None:
@@ -145,12 +154,12 @@ class File:
                             node.op, ast.FloorDiv
                         ):
                             return Place(
-                                self.source.file,
+                                self.file,
                                 node.lineno,
-                                node.end_lineno,
+                                node.end_lineno or node.lineno,
                                 node.col_offset,
                                 node.end_col_offset,
-                            )  # type: ignore
+                            )
         return None
 
     @staticmethod
@@ -331,7 +340,8 @@ def rows(
 def blame(case: "Case", file: File) -> Finding | None:
     """From the first operation without a stage to the one that is to blame."""
     judgement, run = case.judgement, case.run
-    assert judgement is not None and run is not None
+    assert judgement is not None
+    assert run is not None
     fault, labels = judgement.fault, judgement.labels
     inputs = list(fault.inputs) if fault is not None else failing_inputs(case)
     seen = fault.line if fault is not None else (run.place.line if run.place else None)
@@ -426,7 +436,8 @@ def failing_inputs(case: "Case") -> list[Node]:
 def thrown_away(case: "Case", inputs: list[Node], fault: Node | None) -> Node | None:
     """An earlier operation on the same inputs whose result nothing takes."""
     judgement, run = case.judgement, case.run
-    assert judgement is not None and run is not None
+    assert judgement is not None
+    assert run is not None
     stop = fault.index if fault is not None else len(run.nodes)
     near: set[Node] = set()
     todo = list(inputs)
@@ -459,7 +470,8 @@ def thrown_away(case: "Case", inputs: list[Node], fault: Node | None) -> Node | 
 def swapped_scores(case: "Case", inputs: list[Node], fault: Node | None) -> Node | None:
     """The operation that first put the keys' axis before the queries'."""
     judgement, run = case.judgement, case.run
-    assert judgement is not None and run is not None
+    assert judgement is not None
+    assert run is not None
     for node in inputs:
         label = judgement.labels.get(node)
         if label is None or not label.swapped or label.stage.rank > 5:
@@ -715,7 +727,8 @@ def smallest_sum(node: Node) -> str:
 def returned(case: "Case", file: File) -> Finding | None:
     """The output is not what forward returns."""
     judgement, run = case.judgement, case.run
-    assert judgement is not None and run is not None
+    assert judgement is not None
+    assert run is not None
     node = run.node_of(run.output) if run.output is not None else None
     place = return_place(case, file, node)
     line, column, statement = file.at(place)
@@ -759,7 +772,8 @@ def returned(case: "Case", file: File) -> Finding | None:
 
 def last_unused(case: "Case") -> Node | None:
     judgement, run = case.judgement, case.run
-    assert judgement is not None and run is not None
+    assert judgement is not None
+    assert run is not None
     for node in reversed(run.nodes):
         label = judgement.labels.get(node)
         if label is not None and not node.used and CONTEXTS <= label.stage.rank < AFTER:
@@ -873,26 +887,27 @@ def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
             )
         return (
             kind,
-            f"The same numbers{where} in the wrong places: the shape {shape} can be had, but an "
-            "axis was cut or joined across tokens or heads instead of being moved first.",
+            f"The same numbers{where} in the wrong places: the shape {shape} can be had, but "
+            "view and reshape count numbers off in the order they have; an axis has to be "
+            "moved, by transpose or permute, before or after that.",
             f"numbers of other tokens or heads side by side, shape {shape}",
         )
     if kind == "scores":
-        held = ", ".join(
+        given = ", ".join(
             f"{label.stage.name} ({', '.join(label.axes)})" for label in inputs
         )
         return (
             kind,
-            f"It multiplies {held}; that is not every query with every key of its own head.",
+            f"It multiplies {given}; that is not every query with every key of its own head.",
             f"shape {shape}",
         )
     if kind == "values":
-        held = ", ".join(
+        given = ", ".join(
             f"{label.stage.name} ({', '.join(label.axes)})" for label in inputs
         )
         return (
             kind,
-            f"It combines {held}; that is not the weights' sum over the values' tokens.",
+            f"It combines {given}; that is not the weights' sum over the values' tokens.",
             f"shape {shape}",
         )
     if kind == "mask":
@@ -916,13 +931,19 @@ def other_axis(judgement: Judgement, node: Node) -> str:
     """The axis of a softmax that was taken over another axis than the keys'."""
     for before in node.inputs:
         label = judgement.labels.get(before)
-        if label is None or not label.stage.name.startswith("scores") or before.value.shape != node.value.shape:
+        if (
+            label is None
+            or not label.stage.name.startswith("scores")
+            or before.value.shape != node.value.shape
+        ):
             continue
         for axis, name in enumerate(label.axes):
             if name == "S" or len(label.axes) != before.value.dim():
                 continue
             made = before.value.softmax(axis)
-            if made.dtype == node.value.dtype and torch.allclose(made, node.value, equal_nan=True):
+            if made.dtype == node.value.dtype and torch.allclose(
+                made, node.value, equal_nan=True
+            ):
                 words = {"T": "queries", "H": "heads", "B": "sequences"}.get(name, name)
                 return f"The weights sum to 1 over the {words}, not over the keys of one query."
     return ""
@@ -1108,13 +1129,11 @@ def same_numbers(
 ) -> torch.Tensor | None:
     flat = value.reshape(-1).sort().values
     for other in others:
-        if other.numel() == value.numel() and other.is_floating_point():
-            if bool(
-                torch.isclose(
-                    flat, other.double().reshape(-1).sort().values, rtol=1e-6, atol=1e-9
-                ).all()
-            ):
-                return other
+        if other.numel() != value.numel() or not other.is_floating_point():
+            continue
+        ordered = other.double().reshape(-1).sort().values
+        if bool(torch.isclose(flat, ordered, rtol=1e-6, atol=1e-9).all()):
+            return other
     return None
 
 
@@ -1267,9 +1286,9 @@ def wrong_setting(
 
     judgement = case.judgement
     assert judgement is not None
-    place = node.entry.place if node is not None else case.run.place  # type: ignore[union-attr]
-    _, _, statement = file.at(place)
-    text = statement
+    assert case.run is not None
+    place = node.entry.place if node is not None else case.run.place
+    _, _, text = file.at(place)
     D, H = judgement.heads.D, judgement.heads.H
     plain = {
         D,
@@ -1384,7 +1403,8 @@ def is_clean(case: "Case", replace: dict[int, torch.Tensor] | None = None) -> bo
 def raised(case: "Case", file: File) -> Finding:
     """The operation that raised is the first wrong one: name the cause."""
     run, judgement = case.run, case.judgement
-    assert run is not None and run.error is not None
+    assert run is not None
+    assert run.error is not None
     line, column, statement = file.at(run.place)
     labels = judgement.labels if judgement is not None else {}
     error = first_line(run.error)
@@ -1417,7 +1437,7 @@ def raised(case: "Case", file: File) -> Finding:
             path = path_of(case, tensor)
             words.append((path or "a tensor") + f" of shape {shape}")
     names = {label.stage.name.split(",")[0] for label in inputs}
-    fake = Node(-1, None)  # type: ignore[arg-type]
+    fake = Node(-1, run.nodes[-1].entry if run.nodes else None)  # type: ignore[arg-type]
     layer = next(
         (
             p

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """Label every operation of a run with the stage it holds; find the first that holds none."""
 
 import re
@@ -142,7 +143,9 @@ def add_outputs(
     biases: list[torch.Tensor | None] = [None]
     biases += [t for t in weights.values() if t.dim() == 1]
     for path, tensor in weights.items():
-        tensor = tensor.squeeze(-1) if tensor.dim() == 3 else tensor  # a 1-wide convolution
+        tensor = (
+            tensor.squeeze(-1) if tensor.dim() == 3 else tensor
+        )  # a 1-wide convolution
         if path in role_paths or tensor.dim() < 2 or tensor.numel() % width:
             continue
         matrices = []
@@ -180,7 +183,10 @@ def add_outputs(
 
 
 def per_head_outputs(
-    reference: Reference, heads: Heads, weights: dict[str, torch.Tensor], role_paths: set[str]
+    reference: Reference,
+    heads: Heads,
+    weights: dict[str, torch.Tensor],
+    role_paths: set[str],
 ) -> list[Stage]:
     """The output where every head has a projection of its own and the results are summed."""
     lists: dict[str, list[str]] = {}
@@ -240,7 +246,7 @@ def output_label(
         label.stage.part for label in inputs if label is not None
     ):
         return None
-    for label in inputs:
+    for label in filter(None, inputs):
         if (
             label.stage.rank == CONTEXTS
             and heads.H > 1

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """Run a reader's file as Python would, and leave everything as it was found."""
 
 import contextlib
@@ -235,7 +236,8 @@ def classes_in(module: ModuleType) -> list[type]:
 
 def ordered(classes: list[type]) -> list[type]:
     """Most likely to be the attention first; of equals the last one written."""
-    return sorted(reversed(classes), key=rank)
+    last_first = list(reversed(classes))
+    return sorted(last_first, key=rank)
 
 
 def clock() -> float:

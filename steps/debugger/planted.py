@@ -31,6 +31,7 @@ class PlantedAttention(nn.Module):
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
+        self.mask: torch.Tensor
         mask = torch.triu(torch.ones(context_length, context_length), diagonal=1)
         self.register_buffer("mask", mask.bool())
 

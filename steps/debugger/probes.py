@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """What a right forward pass does not show: each way that attention goes wrong in practice,
 tried on a copy of the module. And the black-box report where no heads can be found."""
 
@@ -114,10 +115,6 @@ def mha_heads(case: "Case") -> Heads | None:
         if case.x.dim() == 3
         else (1, case.x.shape[0])
     )
-    plain = {id(n.entry.tensor) for n in case.plain} | {
-        id(p.node.entry.tensor) for p in case.found
-    }
-    del plain
     parts = []
     for number, name in enumerate(("query", "key", "value")):
         value = token_first(given[name].detach().double(), case, B, T)
@@ -128,7 +125,8 @@ def mha_heads(case: "Case") -> Heads | None:
         if bias is not None:
             value = value + bias[rows_].detach().double()
         parts.append(value.view(B, T, H, E // H).transpose(1, 2))
-    return Heads(*parts, roles={"q": [], "k": [], "v": []})
+    q, k, v = parts
+    return Heads(q, k, v, roles={"q": [], "k": [], "v": []})
 
 
 def token_first(
@@ -251,7 +249,8 @@ def hidden_tensors(case: "Case", file: File) -> Finding | None:
 def unused_layers(case: "Case", file: File) -> Finding | None:
     """Layers that the constructor makes and the output does not depend on."""
     run = case.run
-    assert run is not None and run.output is not None
+    assert run is not None
+    assert run.output is not None
     used = {path for node in run.nodes for path in node.params}
     inner = {
         id(p)
@@ -332,8 +331,8 @@ def gradients(case: "Case", file: File) -> Finding | None:
                 if case.run and node.index < len(case.run.nodes)
                 else None,
             )
-    node = next((n for n in run.nodes if lost[0] in n.params), None)
-    line, column, statement = file.at(node.entry.place if node else None)
+    reader = next((n for n in run.nodes if lost[0] in n.params), None)
+    line, column, statement = file.at(reader.entry.place if reader else None)
     return Finding(
         line,
         column,
@@ -352,11 +351,6 @@ def train_mode(case: "Case", file: File) -> Finding | None:
         return None
     module = copy.deepcopy(case.module)
     module.train()
-    for path in case.hidden:
-        owner = path.rpartition(".")[0]
-        if owner:
-            inner = owner_of(case.module, owner)
-            del inner
     rate = (
         case.sizes.p
         if case.built is not None and "p" in case.built.named.values()
@@ -509,9 +503,9 @@ def train_mode(case: "Case", file: File) -> Finding | None:
             node=on_contexts,
         )
     if not random and (layers or rate is not None):
-        path = next(iter(layers), None)
-        if path is None:
-            path = next(
+        layer_path = next(iter(layers), None)
+        if layer_path is None:
+            layer_path = next(
                 (
                     n
                     for n, m in module.named_modules()
@@ -520,12 +514,12 @@ def train_mode(case: "Case", file: File) -> Finding | None:
                 None,
             )
         line, column, statement = (
-            made_at(case, file, path) if path else (None, None, "")
+            made_at(case, file, layer_path) if layer_path else (None, None, "")
         )
         if line is None:
             line, column, statement = file.at(file.definition(case.module, "__init__"))
         what = (
-            f"The dropout layer {path!r} is made and never called"
+            f"The dropout layer {layer_path!r} is made and never called"
             if layers
             else "The dropout rate is taken and never used"
         )
@@ -557,11 +551,11 @@ def half_precision(case: "Case", file: File) -> Finding | None:
     if plainly(case, case.x.half(), module)[1] is None:
         return None
     run = again(case, case.x.half(), module)
+    if run.error is None:
+        return None
     if (
-        run.error is not None
-        and "same dtype" in str(run.error)
-        or "scalar type" in str(run.error)
-    ):
+        run.error is not None and "same dtype" in str(run.error)
+    ) or "scalar type" in str(run.error):
         line, column, statement = file.at(run.place)
         return Finding(
             line,
@@ -809,7 +803,7 @@ def bias_flag(case: "Case", file: File) -> Finding | None:
     for role, ps in case.judgement.heads.roles.items():
         for p in ps[:1]:
             layers.setdefault(p.layer, role)
-    for layer, role in layers.items():
+    for layer in layers:
         wrong = ""
         if not is_linear(without, layer):
             continue
@@ -875,7 +869,7 @@ def width_not_divisible(case: "Case", file: File) -> Finding | None:
     told = set(built.named.values())
     if "D" in told or not told & {"d_out", "width"} or "H" not in told:
         return None
-    if judgement.heads.D >= case.sizes.d_out:
+    if case.sizes.d_out <= judgement.heads.D:
         return None  # the width is one head's
     odd = Odd(**vars(case.sizes))
     if case.sizes.d_in == case.sizes.d_out:
@@ -962,7 +956,7 @@ def hides_width(run: Run, odd: Odd) -> bool:
     that two products differ. A -1, or d_out itself as the last axis, gives it away.
     """
     assert run.failed is not None
-    _, _, args, kwargs = run.failed
+    args = run.failed[2]
     tensor = next((t for t in args if isinstance(t, torch.Tensor)), None)
     sizes = [s for a in args[1:] for s in (a if isinstance(a, tuple | list) else (a,))]
     return tensor is not None and tensor.shape[-1] == 3 * odd.d_out and -1 not in sizes
@@ -1202,4 +1196,4 @@ def black_box(case: "Case") -> list[tuple[bool, str]]:
     return said
 
 
-__all__ = ["WORDS", "Place", "Any", "first_fault", "path_of", "proved"]
+__all__ = ["WORDS", "Any", "Place", "first_fault", "path_of", "proved"]

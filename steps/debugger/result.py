@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """What the debugger found: one object, which prints as the report for a person.
 
 Each row of `Diagnosis.trace` is one operation, in the order of the run, as a dict:
@@ -46,9 +47,18 @@ class Diagnosis:
 
     def json(self) -> str:
         """One line of strict JSON."""
-        keys = (
-            "file verdict line column statement kind expected got message trace".split()
-        )
+        keys = [
+            "file",
+            "verdict",
+            "line",
+            "column",
+            "statement",
+            "kind",
+            "expected",
+            "got",
+            "message",
+            "trace",
+        ]
         whole = {key: getattr(self, key) for key in keys}
         whole["trace"] = [
             {key: value for key, value in row.items() if key != "values"}
@@ -106,14 +116,14 @@ class Diagnosis:
             axes = "(" + ", ".join(row["axes"]) + ")" if row["axes"] else ""
             label = row["name"] or row["expression"]
             rows.append((str(row["line"] or ""), label, shape, stage, axes))
-        wide = [max(len(row[c]) for row in rows) for c in range(5)]
+        wide = [max(len(cells[c]) for cells in rows) for c in range(5)]
         wide[1] = max(
             12, min(wide[1], WIDTH - 8 - wide[0] - wide[2] - wide[3] - wide[4])
         )
         lines = []
-        for row in rows:
-            cells = [row[0].rjust(wide[0]), clip(row[1], wide[1]).ljust(wide[1])]
-            cells += [row[2].ljust(wide[2]), row[3].ljust(wide[3]), row[4]]
+        for line, label, shape, stage, axes in rows:
+            cells = [line.rjust(wide[0]), clip(label, wide[1]).ljust(wide[1])]
+            cells += [shape.ljust(wide[2]), stage.ljust(wide[3]), axes]
             lines.append("  ".join(cells).rstrip())
         return lines
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """Find a module's own projections of x, and which of them are queries, keys and values."""
 
 import itertools
@@ -102,8 +103,12 @@ def token_axes(
         shape = (abs(sizes[0]), abs(sizes[1]), -1)
 
         def order(
-            tensor: torch.Tensor, first=first, rest=rest, shape=shape, sizes=sizes
-        ):
+            tensor: torch.Tensor,
+            first: list[int] = first,
+            rest: list[int] = rest,
+            shape: tuple[int, ...] = shape,
+            sizes: tuple[int, int] = sizes,
+        ) -> torch.Tensor:
             moved = tensor.permute(*first, *rest).reshape(shape)
             return moved.transpose(0, 1) if sizes[0] < 0 else moved
 
@@ -265,7 +270,8 @@ def votes(
     """How many rearrangements in the run hold one of the parts, and which part a variable
     named for a role holds."""
     stages = [Stage(str(i), part, names, 2) for i, part in enumerate(parts)]
-    count, roles = 0, {}
+    count = 0
+    roles: dict[str, int] = {}
     for node in run.nodes:
         if not node.uses_x or node.reads_x or not node.value.is_floating_point():
             continue
@@ -284,7 +290,7 @@ def votes(
 
 def split(value: torch.Tensor, H: int) -> torch.Tensor:
     """(B, T, H*D) -> (B, H, T, D), plainly."""
-    B, T, F = value.shape
+    F = value.shape[-1]
     return torch.stack(
         [value[..., h * (F // H) : (h + 1) * (F // H)] for h in range(H)], 1
     )
@@ -454,7 +460,7 @@ def from_packed(packed: Projection, counts: list[int], run: Run) -> Iterator[Hea
         count, named, layout, whole = max(seen, key=lambda one: one[0])
         orders = list(itertools.permutations(range(3)))
         if sorted(named.values()) == [0, 1, 2]:
-            orders = [tuple(named[r] for r in "qkv")]  # type: ignore[list-item]
+            orders = [tuple(named[r] for r in "qkv")]
         for order in orders if count else orders[:1]:
             q, k, v = (whole[i] for i in order)
             yield Heads(q, k, v, {r: [packed] for r in "qkv"}, layout=" ".join(layout))

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """One recorded run of a module: its operations as a graph, and what each depends on."""
 
 import contextlib
@@ -30,7 +31,9 @@ class Watcher(Recorder):
             tuple[Entry, torch.Tensor]
         ] = []  # where one meets the module's own
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         self._number += 1
         number = self._number
         if any(wrapped(t) for t in tensors_in((args, kwargs))):
@@ -43,7 +46,7 @@ class Watcher(Recorder):
         self._follow_device(func, args, kwargs or {}, result)
         return self._replace.get(number, result)
 
-    def _follow_device(self, func, args, kwargs, result) -> None:
+    def _follow_device(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Which results would be on the CPU whatever device the module and x are on."""
         made = [t for t in tensors_in(result) if t.dim()]
         if not made:
@@ -76,7 +79,7 @@ class Watcher(Recorder):
             for tensor in made:
                 self.fixed[id(tensor)] = tensor
 
-    def _axes_of(self, frame, statement, name, tensor, func, args, tensors):
+    def _axes_of(self, *_: Any) -> Any:
         return ()
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - sentences for the reader are kept whole
 """The reference: every stage of attention, computed plainly from given q, k and v, and
 the match of a tensor with them.
 
@@ -84,9 +85,7 @@ def mixes(names: tuple[str, ...]) -> bool:
             return True
         if (first, second) in (("T", "S"), ("S", "T"), ("D", "B")):
             return True
-    if "B" not in names and "H" in names and ("T" in names or "S" in names):
-        return True
-    return False
+    return "B" not in names and "H" in names and ("T" in names or "S" in names)
 
 
 JOINS = {
@@ -148,7 +147,9 @@ def match(value: torch.Tensor, stage: Stage, total: float) -> Label | None:
     return None
 
 
-def compare(value, reference, stage: Stage, axes: tuple[str, ...]) -> Label | None:
+def compare(
+    value: torch.Tensor, reference: torch.Tensor, stage: Stage, axes: tuple[str, ...]
+) -> Label | None:
     near = CLOSE * stage.top
     axes = tuple(a for a, n in zip(axes, reference.shape, strict=True) if n != 1)
     reference = reference.squeeze()
