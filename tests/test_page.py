@@ -1,5 +1,7 @@
 """The page: what is written and where, and the page itself in a real browser."""
 
+# ruff: noqa: E501 -- scripts for the browser are easier to read unbroken
+
 import json
 import os
 import shutil
@@ -15,10 +17,15 @@ from steps.walk import page
 
 CI = bool(os.environ.get("CI"))
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 HOSTILE = "one </script><b id=hurt>two</b> <!-- three & \u05e9\u05dc\u05d5\u05dd four"
 
 
@@ -52,7 +59,17 @@ def test_the_same_bytes_again(made: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_loaded_from_anywhere() -> None:
     text = page.TEMPLATE.read_text(encoding="utf-8")
-    for sign in ("http:", "https:", "//cdn", "src=", "@import", "url(", "<link", "fetch(", "import("):
+    for sign in (
+        "http:",
+        "https:",
+        "//cdn",
+        "src=",
+        "@import",
+        "url(",
+        "<link",
+        "fetch(",
+        "import(",
+    ):
         assert sign not in text, sign
 
 
@@ -89,9 +106,16 @@ class TestWhereItGoes:
 
     @pytest.mark.parametrize("flags", [[], ["--force"]])
     @pytest.mark.parametrize(
-        ("name", "says"), [("", "directory"), ("no/page.html", "no directory"), ("f/x.html", "no directory")]
+        ("name", "says"),
+        [
+            ("", "directory"),
+            ("no/page.html", "no directory"),
+            ("f/x.html", "no directory"),
+        ],
     )
-    def test_places_that_cannot_be(self, tmp_path: Path, name: str, says: str, flags: list[str]) -> None:
+    def test_places_that_cannot_be(
+        self, tmp_path: Path, name: str, says: str, flags: list[str]
+    ) -> None:
         (tmp_path / "f").write_text("a file", encoding="utf-8")
         ran = main("--page", str(tmp_path / name), *flags)
         assert (ran.code, ran.out) == (2, "")
@@ -100,7 +124,9 @@ class TestWhereItGoes:
         assert says in ran.err
         assert [f.name for f in tmp_path.iterdir()] == ["f"]
 
-    def test_all_or_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_all_or_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         file = tmp_path / "page.html"
         file.write_text(page.MARK + "old", encoding="utf-8")
 
@@ -184,7 +210,9 @@ class Opened:
         self.tab.evaluate(script.read_text(encoding="utf-8"))
         found = self.tab.evaluate("axe.run()")
         assert len(found["passes"]) > 10
-        return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in found["violations"]]
+        return [
+            f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in found["violations"]
+        ]
 
 
 @pytest.fixture
@@ -203,7 +231,9 @@ SIZES = [
 ]
 
 
-@pytest.fixture(scope="session", params=SIZES, ids=["default", "three heads", "one head"])
+@pytest.fixture(
+    scope="session", params=SIZES, ids=["default", "three heads", "one head"]
+)
 def sized(
     request: pytest.FixtureRequest, made: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
@@ -223,7 +253,7 @@ def plain_attention(data: dict[str, Any]) -> dict[str, torch.Tensor]:
         return torch.tensor(numbers, dtype=torch.float64).view(node["sh"])
 
     made: dict[str, torch.Tensor] = {"x_batch": given("x_batch").requires_grad_()}
-    B, T, _ = made["x_batch"].shape
+    T = made["x_batch"].shape[1]
     heads = given("head_raw_scores").shape[1]
     for role in ("query", "key", "value"):
         many = role[:-1] + "ies" if role == "query" else role + "s"
@@ -232,8 +262,12 @@ def plain_attention(data: dict[str, Any]) -> dict[str, torch.Tensor]:
         made[f"packed_{many}"] = packed
         by_token = packed.unflatten(-1, (heads, -1))
         made[f"{many}_by_token"] = by_token
-        made[f"head_{many}"] = torch.stack([by_token[:, :, h] for h in range(heads)], dim=1)
-    made["head_raw_scores"] = torch.einsum("bhid,bhjd->bhij", made["head_queries"], made["head_keys"])
+        made[f"head_{many}"] = torch.stack(
+            [by_token[:, :, h] for h in range(heads)], dim=1
+        )
+    made["head_raw_scores"] = torch.einsum(
+        "bhid,bhjd->bhij", made["head_queries"], made["head_keys"]
+    )
     width = made["head_queries"].shape[-1]
     made["scaled"] = made["head_raw_scores"] / width**0.5
     allowed = torch.ones(T, T, dtype=torch.bool).tril()
@@ -242,31 +276,46 @@ def plain_attention(data: dict[str, Any]) -> dict[str, torch.Tensor]:
     kept = given("dropped_weights") != 0
     made["dropped_weights"] = made["head_attention_weights"] * kept
     made["head_contexts"] = made["dropped_weights"] @ made["head_values"]
-    made["joined_contexts"] = torch.cat([made["head_contexts"][:, h] for h in range(heads)], dim=-1)
+    made["joined_contexts"] = torch.cat(
+        [made["head_contexts"][:, h] for h in range(heads)], dim=-1
+    )
     made["out_proj.weight"] = given("out_proj.weight").requires_grad_()
     made["mha_context_vectors"] = made["joined_contexts"] @ made["out_proj.weight"].T
     return made
 
 
-def moved_by(made: dict[str, torch.Tensor], name: str, index: tuple[int, ...], source: str) -> set[int]:
+def moved_by(
+    made: dict[str, torch.Tensor], name: str, index: tuple[int, ...], source: str
+) -> set[int]:
     """The elements of `source` on which one element depends, by its gradient.
 
     A weight of exactly 0 has a gradient and no part in the sum: it does not count.
     """
-    (gradient,) = torch.autograd.grad(made[name][index], made[source], retain_graph=True, allow_unused=True)
+    (gradient,) = torch.autograd.grad(
+        made[name][index], made[source], retain_graph=True, allow_unused=True
+    )
     if gradient is None:
         return set()
     part = (gradient != 0) & (made[source] != 0)
     return set(part.flatten().nonzero().flatten().tolist())
 
 
-def test_what_an_element_came_from_is_what_its_gradient_reaches(browser: Any, sized: tuple) -> None:
+def test_what_an_element_came_from_is_what_its_gradient_reaches(
+    browser: Any, sized: tuple
+) -> None:
     file, data = sized
     made = plain_attention(data)
     opened = Opened(browser, file)
     last = made["x_batch"].shape[1] - 1
-    samples = [("mha_context_vectors", (0, 2, 1)), ("head_contexts", (0, 0, last, 1)), ("scaled", (0, 0, last, 1))]
-    samples += [("head_attention_weights", (0, made["scaled"].shape[1] - 1, 2, 1)), ("joined_contexts", (0, 1, 0))]
+    samples = [
+        ("mha_context_vectors", (0, 2, 1)),
+        ("head_contexts", (0, 0, last, 1)),
+        ("scaled", (0, 0, last, 1)),
+    ]
+    samples += [
+        ("head_attention_weights", (0, made["scaled"].shape[1] - 1, 2, 1)),
+        ("joined_contexts", (0, 1, 0)),
+    ]
     for name, index in samples:
         opened.tab.locator(opened.cell(name, *index)).focus()
         for source in made:
@@ -274,29 +323,52 @@ def test_what_an_element_came_from_is_what_its_gradient_reaches(browser: Any, si
                 continue
             expected = moved_by(made, name, index, source)
             found = opened.lit(source, "near-from far-from")
-            found |= opened.lit(source, "same") & expected  # gradient 1: it is that number
+            found |= (
+                opened.lit(source, "same") & expected
+            )  # gradient 1: it is that number
             assert found == expected, (name, index, source)
     opened.tab.close()
 
 
-def test_where_an_element_goes_is_where_its_gradient_comes_from(browser: Any, sized: tuple) -> None:
+def test_where_an_element_goes_is_where_its_gradient_comes_from(
+    browser: Any, sized: tuple
+) -> None:
     file, data = sized
     made = plain_attention(data)
     opened = Opened(browser, file)
-    for name, index in [("x_batch", (0, 1, 2)), ("packed_values", (0, 1, 2)), ("head_keys", (0, 0, 2, 1))]:
+    for name, index in [
+        ("x_batch", (0, 1, 2)),
+        ("packed_values", (0, 1, 2)),
+        ("head_keys", (0, 0, 2, 1)),
+    ]:
         opened.tab.locator(opened.cell(name, *index)).focus()
         place = 0
         for i, size in zip(index, made[name].shape, strict=True):
             place = place * size + i
-        for later in ("head_raw_scores", "masked", "head_attention_weights", "dropped_weights", "head_contexts", "mha_context_vectors"):
+        for later in (
+            "head_raw_scores",
+            "masked",
+            "head_attention_weights",
+            "dropped_weights",
+            "head_contexts",
+            "mha_context_vectors",
+        ):
             expected = set()
-            for at in torch.cartesian_prod(*(torch.arange(n) for n in made[later].shape)).tolist():
+            for at in torch.cartesian_prod(
+                *(torch.arange(n) for n in made[later].shape)
+            ).tolist():
                 root = name.replace("head_keys", "packed_keys")
                 spot = place
-                if root != name:  # the stack in plain_attention is a copy: start before it
+                if (
+                    root != name
+                ):  # the stack in plain_attention is a copy: start before it
                     _, h, t, d = index
-                    spot = t * made[root].shape[-1] + h * made["head_keys"].shape[-1] + d
-                if made[later][tuple(at)].isfinite() and spot in moved_by(made, later, tuple(at), root):
+                    spot = (
+                        t * made[root].shape[-1] + h * made["head_keys"].shape[-1] + d
+                    )
+                if made[later][tuple(at)].isfinite() and spot in moved_by(
+                    made, later, tuple(at), root
+                ):
                     element = 0
                     for i, size in zip(at, made[later].shape, strict=True):
                         element = element * size + i
@@ -305,7 +377,9 @@ def test_where_an_element_goes_is_where_its_gradient_comes_from(browser: Any, si
     opened.tab.close()
 
 
-def test_the_same_number_is_the_same_place_in_memory(browser: Any, sized: tuple) -> None:
+def test_the_same_number_is_the_same_place_in_memory(
+    browser: Any, sized: tuple
+) -> None:
     file, data = sized
     heads_shape = next(n["sh"] for n in data["nodes"] if n["n"] == "head_queries")
     _, H, T, D = heads_shape
@@ -317,7 +391,11 @@ def test_the_same_number_is_the_same_place_in_memory(browser: Any, sized: tuple)
     for index in [(0, 0, 0, 0), (0, H - 1, 2, 1), (0, 0, T - 1, D - 1)]:
         place = int(by_head[index])
         opened.tab.locator(opened.cell("head_queries", *index)).focus()
-        for name, tensor in (("packed_queries", packed), ("queries_by_token", by_token), ("head_queries", by_head)):
+        for name, tensor in (
+            ("packed_queries", packed),
+            ("queries_by_token", by_token),
+            ("head_queries", by_head),
+        ):
             expected = set((tensor.flatten() == place).nonzero().flatten().tolist())
             assert opened.lit(name, "same") == expected
         assert opened.lit("packed_keys", "same") == set()
@@ -348,7 +426,10 @@ def test_future_tokens_are_never_lit(opened: Opened) -> None:
 
 def test_one_step_away(opened: Opened) -> None:
     opened.tab.locator(opened.cell("head_raw_scores", 0, 1, 2, 0)).focus()
-    query, key = {12 + 6, 12 + 7, 12 + 8}, {12 + 0, 12 + 1, 12 + 2}  # head 1: rows 2 and 0
+    query, key = (
+        {12 + 6, 12 + 7, 12 + 8},
+        {12 + 0, 12 + 1, 12 + 2},
+    )  # head 1: rows 2 and 0
     assert opened.lit("head_queries", "near-from") == query
     assert opened.lit("head_keys", "near-from") == key
     assert opened.lit("x_batch", "far-from") == {0, 1, 2, 3, 8, 9, 10, 11}
@@ -377,7 +458,9 @@ def test_arrow_keys_and_the_live_region(opened: Opened) -> None:
                        ("Control+Home", "0, 0, 0, 0"), ("ArrowLeft", "0, 0, 0, 0")]:  # fmt: skip
         opened.tab.keyboard.press(key)
         assert f"head_queries[{where}]" in spoken.text_content()
-    assert "The same number in packed_queries, queries_by_token" in spoken.text_content()
+    assert (
+        "The same number in packed_queries, queries_by_token" in spoken.text_content()
+    )
     opened.tab.locator(opened.cell("head_attention_weights", 0, 0, 0, 3)).focus()
     assert "Set by a mask or by dropout" in spoken.text_content()
 
@@ -405,12 +488,16 @@ def test_keyboard_alone_reaches_every_step_and_leaves_it(opened: Opened) -> None
             stops += 1
         last = grid
     assert stops == opened.tab.locator("table.grid").count()
-    withgrid = opened.tab.evaluate("[...document.querySelectorAll('section.step')].filter(s => s.querySelector('a, button, table.grid, [tabindex=\"0\"]')).map(s => s.id)")
+    withgrid = opened.tab.evaluate(
+        "[...document.querySelectorAll('section.step')].filter(s => s.querySelector('a, button, table.grid, [tabindex=\"0\"]')).map(s => s.id)"
+    )
     assert visited == withgrid
     assert "step15" in visited
 
 
-def test_every_step_is_a_section_with_a_way_to_it(opened: Opened, walk_document: dict[str, Any]) -> None:
+def test_every_step_is_a_section_with_a_way_to_it(
+    opened: Opened, walk_document: dict[str, Any]
+) -> None:
     for step in walk_document["steps"]:
         opened.tab.locator(f"nav a[href='#step{step['number']}']").focus()
         opened.tab.keyboard.press("Enter")
@@ -418,10 +505,17 @@ def test_every_step_is_a_section_with_a_way_to_it(opened: Opened, walk_document:
         assert heading.is_visible()
         assert step["title"] in heading.inner_text()
         for claim in step["checks"]:
-            assert opened.tab.locator(f"#step{step['number']} .checks", has_text=claim["claim"]).count() == 1
+            assert (
+                opened.tab.locator(
+                    f"#step{step['number']} .checks", has_text=claim["claim"]
+                ).count()
+                == 1
+            )
 
 
-def test_shapes_and_numbers_are_those_of_the_document(opened: Opened, walk_document: dict[str, Any]) -> None:
+def test_shapes_and_numbers_are_those_of_the_document(
+    opened: Opened, walk_document: dict[str, Any]
+) -> None:
     for step in walk_document["steps"]:
         drawn = opened.tab.evaluate(
             """number => nodes.filter(node => node.step === number && node.n && !node.wrong)
@@ -434,25 +528,43 @@ def test_shapes_and_numbers_are_those_of_the_document(opened: Opened, walk_docum
         ]
 
 
-def test_the_wrong_turn_scrambles_and_goes_on(opened: Opened, walk_document: dict[str, Any]) -> None:
+def test_the_wrong_turn_scrambles_and_goes_on(
+    opened: Opened, walk_document: dict[str, Any]
+) -> None:
     def values(name: str) -> list[str]:
         return opened.tab.evaluate(
-            "name => nodes.find(node => node.n === name && !node.wrong).views[0].cells.map(cell => cell.td.textContent)", name
+            "name => nodes.find(node => node.n === name && !node.wrong).views[0].cells.map(cell => cell.td.textContent)",
+            name,
         )
 
-    tensors = {t["name"]: t for s in walk_document["steps"] if 14 < s["number"] < 20 for t in s["tensors"]}
-    right = {name: values(name) for name in ("head_queries", "head_raw_scores", "mha_context_vectors")}
-    wrong = {r: torch.tensor(tensors[f"packed_{r}"]["values"]).reshape(1, 2, 4, 3) for r in ("queries", "keys")}
+    tensors = {
+        t["name"]: t
+        for s in walk_document["steps"]
+        if 14 < s["number"] < 20
+        for t in s["tensors"]
+    }
+    right = {
+        name: values(name)
+        for name in ("head_queries", "head_raw_scores", "mha_context_vectors")
+    }
+    wrong = {
+        r: torch.tensor(tensors[f"packed_{r}"]["values"]).reshape(1, 2, 4, 3)
+        for r in ("queries", "keys")
+    }
     opened.tab.locator("#turn").focus()
     opened.tab.keyboard.press("Enter")
     assert opened.tab.locator("#turn").get_attribute("aria-pressed") == "true"
-    assert values("head_queries") == [f"{v:.4f}" for v in wrong["queries"].flatten().tolist()]
+    assert values("head_queries") == [
+        f"{v:.4f}" for v in wrong["queries"].flatten().tolist()
+    ]
     scores = wrong["queries"] @ wrong["keys"].mT
     shown = torch.tensor([float(v) for v in values("head_raw_scores")])
     assert (shown - scores.flatten()).abs().max() < 1e-3
     assert values("mha_context_vectors") != right["mha_context_vectors"]
     assert opened.tab.locator("#step15 .whose.moved").first.is_visible()
-    opened.tab.locator(opened.cell("head_queries", 0, 0, 1, 0)).focus()  # river's place holds The
+    opened.tab.locator(
+        opened.cell("head_queries", 0, 0, 1, 0)
+    ).focus()  # river's place holds The
     assert opened.lit("packed_queries", "same") == {3}
     opened.tab.locator("#turn").click()
     assert {name: values(name) for name in right} == right
@@ -461,16 +573,26 @@ def test_the_wrong_turn_scrambles_and_goes_on(opened: Opened, walk_document: dic
 
 
 def test_predict_mode_hides_until_guessed(opened: Opened) -> None:
-    box = opened.tab.locator(".tensor", has=opened.tab.locator("h3", has_text="queries_by_token")).first
+    box = opened.tab.locator(
+        ".tensor", has=opened.tab.locator("h3", has_text="queries_by_token")
+    ).first
     assert box.locator(".shape").is_visible()
     opened.tab.locator("#predict").click()
-    for hidden in (box.locator(".shape"), box.locator("table").first, opened.tab.locator(".path"), opened.tab.locator("#step15 .here").first):
+    for hidden in (
+        box.locator(".shape"),
+        box.locator("table").first,
+        opened.tab.locator(".path"),
+        opened.tab.locator("#step15 .here").first,
+    ):
         assert not hidden.is_visible()
     assert "(1, 4, 2, 3)" not in opened.tab.locator("#step15").inner_text()
     guess = box.locator("input")
     guess.fill("1 4 3 2")
     guess.press("Enter")
-    assert "Axis 2 (counted from 0) differs: you have 3. It counts heads." in box.inner_text()
+    assert (
+        "Axis 2 (counted from 0) differs: you have 3. It counts heads."
+        in box.inner_text()
+    )
     assert not box.locator(".shape").is_visible()
     guess.fill("B T H")
     guess.press("Enter")
@@ -487,7 +609,9 @@ def test_predict_mode_hides_until_guessed(opened: Opened) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1280])
 def test_axe_finds_nothing(browser: Any, made: Path, width: int, scheme: str) -> None:
-    opened = Opened(browser, made, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    opened = Opened(
+        browser, made, viewport={"width": width, "height": 800}, color_scheme=scheme
+    )
     assert opened.axe() == []
     opened.tab.locator("#turn").click()
     opened.tab.locator(opened.cell("head_contexts", 0, 1, 2, 0)).focus()
@@ -507,7 +631,10 @@ def test_the_page_never_scrolls_sideways(browser: Any, made: Path, width: int) -
 
 def test_print_and_reduced_motion(browser: Any, made: Path) -> None:
     opened = Opened(browser, made, reduced_motion="reduce")
-    assert opened.tab.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+    assert (
+        opened.tab.evaluate("getComputedStyle(document.documentElement).scrollBehavior")
+        == "auto"
+    )
     opened.tab.emulate_media(media="print")
     assert not opened.tab.locator("nav").is_visible()
     assert not opened.tab.locator("#trail").is_visible()
@@ -527,15 +654,28 @@ def test_the_text_cannot_break_the_page(browser: Any, tmp_path: Path) -> None:
     opened.tab.close()
 
 
-def test_a_long_text_is_drawn_in_part_and_followed_whole(browser: Any, tmp_path: Path) -> None:
+def test_a_long_text_is_drawn_in_part_and_followed_whole(
+    browser: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "page.html"
-    ran = main("--page", str(file), "--text", "The river bank was muddy. " * 11, "--heads", "12", "--head-dim", "2")
+    ran = main(
+        "--page",
+        str(file),
+        "--text",
+        "The river bank was muddy. " * 11,
+        "--heads",
+        "12",
+        "--head-dim",
+        "2",
+    )
     assert (ran.code, ran.err) == (0, "")
     opened = Opened(browser, file)
     assert "numbers are drawn" in opened.tab.locator("#step16").inner_text()
     tokens = len(data_of(file)["tokens"])
     assert tokens > 60
     opened.tab.locator(opened.cell("mha_context_vectors", 0, tokens - 1, 0)).focus()
-    whole = opened.tab.evaluate("count(seen.farFrom.get(nodes.find(node => node.n === 'x_batch').id))")
+    whole = opened.tab.evaluate(
+        "count(seen.farFrom.get(nodes.find(node => node.n === 'x_batch').id))"
+    )
     assert whole == tokens * 4  # the last token sees all, also what is not drawn
     opened.tab.close()

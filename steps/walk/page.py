@@ -39,8 +39,8 @@ AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D", "d_out":
 def write_page(settings: Mapping[str, Any], path: str, force: bool = False) -> None:
     """Write the page of the whole walk to `path`, at once or not at all.
 
-    Raises UserError for a place that cannot be written, and for a file that is there and
-    is no page of ours, unless `force`.
+    Raises UserError for a place that cannot be written and, unless `force`, for a file
+    that is there and is no page of ours.
     """
     check_target(path, force)
     save(Path(path), whole_page(settings))
@@ -50,7 +50,9 @@ def check_target(path: str, force: bool) -> None:
     """Refuse, before any work is done, what could not or should not be written."""
     target = Path(path)
     if target.is_dir():
-        raise UserError(f"--page: {str(target)!r} is a directory; give a file, as in page.html")
+        raise UserError(
+            f"--page: {str(target)!r} is a directory; give a file, as in page.html"
+        )
     if not target.parent.is_dir():
         raise UserError(f"--page: there is no directory {str(target.parent)!r}")
     if target.exists() and not force:
@@ -58,10 +60,12 @@ def check_target(path: str, force: bool) -> None:
             with target.open("rb") as file:
                 ours = MARK.encode() in file.read(1000)
         except OSError as error:
-            raise UserError(f"--page: cannot read {str(target)!r}: {error.strerror}") from None
+            raise UserError(
+                f"--page: cannot read {str(target)!r}: {error.strerror}"
+            ) from None
         if not ours:
             raise UserError(
-                f"--page: {str(target)!r} exists and is not a page made by this program; "
+                f"--page: {str(target)!r} exists and is no page made by this program; "
                 "give another name, or --force to overwrite it"
             )
 
@@ -70,7 +74,9 @@ def save(target: Path, text: str) -> None:
     """Write a file beside the target and move it there: never half a page."""
     made = ""
     try:
-        handle, made = tempfile.mkstemp(dir=target.parent, prefix=".page-", suffix=".html")
+        handle, made = tempfile.mkstemp(
+            dir=target.parent, prefix=".page-", suffix=".html"
+        )
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         mask = os.umask(0)
@@ -80,7 +86,9 @@ def save(target: Path, text: str) -> None:
     except OSError as error:
         if made and os.path.exists(made):
             os.remove(made)
-        raise UserError(f"--page: cannot write {str(target)!r}: {error.strerror}") from None
+        raise UserError(
+            f"--page: cannot write {str(target)!r}: {error.strerror}"
+        ) from None
 
 
 def whole_page(settings: Mapping[str, Any]) -> str:
@@ -96,19 +104,27 @@ def whole_page(settings: Mapping[str, Any]) -> str:
 
 
 def render(data: Mapping[str, Any], title: str) -> str:
-    """The template with a title and the data in it, and a policy that allows no more."""
+    """The template with a title and the data in it; its policy allows no more."""
     text = TEMPLATE.read_text(encoding="utf-8")
     style = text.split("<style>")[1].split("</style>")[0]
     script = text.split("<script>")[1].split("</script>")[0]
     policy = (
-        f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; "
+        f"default-src 'none'; style-src '{digest(style)}'; "
+        f"script-src '{digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    numbers = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    numbers = json.dumps(
+        data, allow_nan=False, separators=(",", ":"), ensure_ascii=False
+    )
     for character in "<>&\u2028\u2029":  # nothing in the data can end its element
         numbers = numbers.replace(character, f"\\u{ord(character):04x}")
     numbers = numbers.encode(errors="backslashreplace").decode()
-    parts = {"MARK": MARK, "POLICY": policy, "TITLE": html.escape(title), "DATA": numbers}
+    parts = {
+        "MARK": MARK,
+        "POLICY": policy,
+        "TITLE": html.escape(title),
+        "DATA": numbers,
+    }
     for name, part in parts.items():
         before, found, after = text.partition(f"{{{{{name}}}}}")
         assert found, name
@@ -130,7 +146,9 @@ class Collector:
         self.sizes: dict[str, int] = {}
         self.windows: list[list[list[int]]] = []  # per tensor, per axis: indices drawn
         self._numbers: dict[int, tuple[weakref.ref, int]] = {}  # by id, while it lives
-        self._tables: dict[int, tuple[Any, set[int]]] = {}  # large tables: rows looked up
+        self._tables: dict[
+            int, tuple[Any, set[int]]
+        ] = {}  # large tables: rows looked up
         self._texts: dict[str, int] = {}  # each sentence of the questions once
         self._tokens: list[str] = []
         self._head_dim = 0
@@ -208,7 +226,11 @@ class Collector:
     def _traced(self, row: Mapping[str, Any]) -> int:
         """Take in one row of a diagnosis."""
         shape = row["shape"]
-        axes = row["axes"] if row["axes"] and len(row["axes"]) == len(shape) else list(map(str, shape))
+        axes = (
+            row["axes"]
+            if row["axes"] and len(row["axes"]) == len(shape)
+            else list(map(str, shape))
+        )
         known = ["T" if axis == "S" else axis for axis in axes]
         node: dict[str, Any] = {
             "n": row["name"],
@@ -243,7 +265,9 @@ class Collector:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def _groups(self, entries: Sequence["Entry"], wrong: bool = False) -> list[dict[str, Any]]:
+    def _groups(
+        self, entries: Sequence["Entry"], wrong: bool = False
+    ) -> list[dict[str, Any]]:
         groups = []
         for statement, group in groupby(entries, key=lambda entry: entry.statement):
             links = list(group)
@@ -251,7 +275,9 @@ class Collector:
             groups.append(
                 {
                     "s": statement,
-                    "here": "" if here == statement else here.partition(" = ")[2] or here,
+                    "here": ""
+                    if here == statement
+                    else here.partition(" = ")[2] or here,
                     "t": [self.add(entry, wrong) for entry in links],
                 }
             )
@@ -269,7 +295,11 @@ class Collector:
             "step": self._step,
             "sh": entry.shape,
             "ax": entry.axes,
-            **({} if known_axes(entry) == list(entry.axes) else {"as": known_axes(entry)}),
+            **(
+                {}
+                if known_axes(entry) == list(entry.axes)
+                else {"as": known_axes(entry)}
+            ),
             "st": entry.stride,
             "off": entry.offset,
             "c": int(entry.contiguous),
@@ -290,7 +320,9 @@ class Collector:
         if inside or entry.tensor.numel() > FOLLOWED:
             node["L"] = []
         else:
-            node["L"] = links(entry, [(n, t) for n, t in sources.items() if self._follows(n)])
+            node["L"] = links(
+                entry, [(n, t) for n, t in sources.items() if self._follows(n)]
+            )
         vague = [link["i"] for link in node["L"] if "loose" in link]
         vague += list(self._sources(entry.inputs)) if inside else []
         if vague:
@@ -337,21 +369,25 @@ class Collector:
                 window.append([h * D + d for h, d in product(heads, within)])
             else:
                 keep = self._follow if axis == "T" else None
-                window.append(some(range(size), *DRAWN.get(axis, DRAWN_ELSE), keep=keep))
+                window.append(
+                    some(range(size), *DRAWN.get(axis, DRAWN_ELSE), keep=keep)
+                )
         return window
 
     def _follows(self, number: int) -> bool:
-        """Whether numbers are followed through a tensor: a table counts by its rows used."""
+        """Whether numbers are followed through a tensor; a table is cut to its rows."""
         return number in self._tables or math.prod(self.nodes[number]["sh"]) <= FOLLOWED
 
     def _keep_rows(self, link: dict[str, Any], number: int) -> None:
-        """Note which rows of a large table a look-up took: only those are on the page."""
+        """Note which rows of a table a look-up took: only those are on the page."""
         if link["i"] not in self._tables:
             return
         width = self.nodes[link["i"]]["sh"][1]
         if "rows" in link and link["step"] == 1:
             self._tables[link["i"]][1].update(row // width for row in link["rows"])
-        elif "o" in link and self.nodes[number]["sh"][-1] == width:  # one row, or evenly spaced
+        elif (
+            "o" in link and self.nodes[number]["sh"][-1] == width
+        ):  # one row, or evenly spaced
             count = math.prod(self.nodes[number]["sh"][:-1])
             if count == 1:
                 self._tables[link["i"]][1].add(link["o"] // width)
@@ -378,7 +414,9 @@ class Collector:
                     elif "o" in link:
                         link["o"] = place[link["o"] // width] * width
         for node, window in zip(self.nodes, self.windows, strict=True):
-            shape = [len(node["keep"]), *node["sh"][1:]] if "keep" in node else node["sh"]
+            shape = (
+                [len(node["keep"]), *node["sh"][1:]] if "keep" in node else node["sh"]
+            )
             if any(len(w) < size for w, size in zip(window, shape, strict=True)):
                 node["w"] = window
         return {
@@ -398,7 +436,9 @@ def noted(note: str | Table | Drawing) -> Any:
     return {"lines": note.lines} if isinstance(note, Drawing) else note
 
 
-def write_report(results: Sequence["Diagnosis"], path: str, force: bool = False) -> None:
+def write_report(
+    results: Sequence["Diagnosis"], path: str, force: bool = False
+) -> None:
     """Write the debugger's findings as a page: each file a section, the fault marked.
 
     Raises UserError as `write_page` does.
@@ -415,8 +455,8 @@ def write_report(results: Sequence["Diagnosis"], path: str, force: bool = False)
 def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] | None:
     """Steps 15 to 19 once more with the split done wrong: what every tensor would hold.
 
-    Where step 15 reaches a shape by view and transpose, here view is asked for that shape
-    at once; everything after it is the same code.
+    Where step 15 reaches a shape by view and transpose, here view is asked for it at
+    once; everything after it is the same code.
     """
 
     class Wrong(Walk):
@@ -453,7 +493,9 @@ def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] 
             if block.title.number == 15:
                 shape = entry.shape
                 owner = next(n for n in by_name_first(right, entry.shares_storage_with))
-                swap["L"] = [{"i": owner, "same": 1, "o": 0, "s": list(entry.tensor.stride())}]
+                swap["L"] = [
+                    {"i": owner, "same": 1, "o": 0, "s": list(entry.tensor.stride())}
+                ]
                 swap["st"], swap["c"] = entry.tensor.stride(), 1
             swaps[str(at)] = swap
     if not swaps:
@@ -462,7 +504,7 @@ def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] 
 
 
 def is_inside(entry: "Entry") -> bool:
-    """Whether the recorded call is the last of several, made deeper than the statement."""
+    """Whether the recorded call is the last of several that the statement led to."""
     from steps.walk.recorder import tensors_in
 
     if entry.call is None:
@@ -471,7 +513,7 @@ def is_inside(entry: "Entry") -> bool:
 
 
 def drawn(entry: "Entry") -> bool:
-    """Whether the numbers are drawn: of what has a name, and of a chain's scores or weights."""
+    """Whether numbers are drawn: of what has a name, and of scores and weights."""
     maps = ("matmul", "masked_fill", "softmax", "dropout")
     return bool(entry.name) or entry.function.strip("_") in maps
 
@@ -484,10 +526,19 @@ def by_name_first(collector: Collector, name: str | None) -> Iterator[int]:
 def dead_elements(entry: "Entry") -> str:
     """Which elements carry nothing on, as bits in base 64; '' when all do.
 
-    A weight that a mask or dropout set to exactly 0, or a score to minus infinity, has no
-    part in what is computed from it.
+    A weight that a mask or dropout set to exactly 0, or a score to minus infinity, has
+    no part in what is computed from it.
     """
-    makers = ("masked_fill", "masked_fill_", "softmax", "dropout", "mul", "__mul__", "tril", "triu")
+    makers = (
+        "masked_fill",
+        "masked_fill_",
+        "softmax",
+        "dropout",
+        "mul",
+        "__mul__",
+        "tril",
+        "triu",
+    )
     keepers = ("div", "__truediv__", "true_divide")
     numbers = entry.numbers()
     if entry.function not in makers + keepers or not numbers.is_floating_point():
@@ -496,7 +547,9 @@ def dead_elements(entry: "Entry") -> str:
     dead = (numbers == 0) | (numbers == -torch.inf)
     if not bool(dead.any()) or dead.numel() > FOLLOWED:
         return ""
-    sheets = dead.reshape(-1, *dead.shape[-2:])  # a mask is alike for every head: kept once
+    sheets = dead.reshape(
+        -1, *dead.shape[-2:]
+    )  # a mask is alike for every head: kept once
     bits = (sheets[0] if bool((sheets == sheets[:1]).all()) else dead).flatten().long()
     bits = torch.cat((bits, bits.new_zeros(-len(bits) % 8))).view(-1, 8)
     packed = (bits * torch.tensor([1, 2, 4, 8, 16, 32, 64, 128])).sum(dim=1)
@@ -524,8 +577,10 @@ def readable(value: Any) -> Any:
     return float(f"{value:.4f}") + 0.0
 
 
-def some(items: Sequence[Any], most: int, few: int, keep: int | None = None) -> list[Any]:
-    """All the items, or of more than `most` a few: the first, the last and one to keep."""
+def some(
+    items: Sequence[Any], most: int, few: int, keep: int | None = None
+) -> list[Any]:
+    """All the items, or of more than `most` a few: first, last and one to keep."""
     if len(items) <= most:
         return list(items)
     last = max(1, few // 3)
@@ -538,7 +593,9 @@ def some(items: Sequence[Any], most: int, few: int, keep: int | None = None) -> 
 def known_axes(entry: "Entry") -> list[str]:
     """The axes in the walk's own words, for the drawing."""
     axes = [AXES.get(axis, axis) for axis in entry.axes]
-    return axes if len(axes) == len(entry.shape) else [str(size) for size in entry.shape]
+    return (
+        axes if len(axes) == len(entry.shape) else [str(size) for size in entry.shape]
+    )
 
 
 def _torch() -> Any:

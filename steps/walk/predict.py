@@ -1,5 +1,6 @@
-"""Guess each shape before seeing it: `gptversion.py --predict`, and the page's questions."""
+"""Guess each shape before seeing it: `--predict`, and the questions of the page."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,31 +12,38 @@ if TYPE_CHECKING:
     from steps.walk.recorder import Entry
 
 COUNTS = {
-    "B": "the sentences of the batch",
+    "B": "sentences",
     "T": "tokens",
     "H": "heads",
-    "D": "the numbers of one head",
-    "d_in": "the input features of a token",
-    "H*D": "the numbers of all heads side by side",
-    "d_out": "the output features of a token",
-    "V": "the ids of the vocabulary",
-    "context_length": "the positions that there is room for",
+    "D": "numbers of one head",
+    "d_in": "input features",
+    "H*D": "numbers of all heads",
+    "d_out": "output features",
+    "V": "ids of the vocabulary",
+    "context_length": "positions there is room for",
 }
-ALSO = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D"}  # the classes' words
+ALSO = {
+    "b": "B",
+    "num_tokens": "T",
+    "num_heads": "H",
+    "head_dim": "D",
+}  # the classes' words
 HELP = "Answer like 1,4,2,3 or B T H D; h for a hint, s to skip, q to quit."
 
 
 def lesson(entry: "Entry") -> dict[str, Any]:
     """What to say about a wrong shape of this tensor without giving the right one away.
 
-    {"hint": the operation's rule, "rank": about the number of axes, "why": axis by axis}.
+    {"hint": more to go on, "rank": the operation's rule, "why": axis by axis}.
     """
-    axes = entry.axes if len(entry.axes) == len(entry.shape) else ("",) * len(entry.shape)
+    axes = (
+        entry.axes if len(entry.axes) == len(entry.shape) else ("",) * len(entry.shape)
+    )
     counts = [COUNTS.get(ALSO.get(axis, axis)) for axis in axes]
     told = ["It counts " + c + "." if c else "" for c in counts]
     rule = rule_of(entry)
     known = [c for c in counts if c]
-    rank = f"{rule} The axes count, in order: {'; '.join(known)}." if len(known) == len(axes) else rule
+    rank = f"{rule} In order: {', '.join(known)}." if len(known) == len(axes) else rule
     if not axes:
         rank = rule + " One number has no axes: ()."
     return {"hint": rank, "rank": rule, "why": [text or rule for text in told]}
@@ -53,31 +61,48 @@ def rule_of(entry: "Entry") -> str:
             else "A weight has the shape that its layer asks for."
         )
     if name in ("view", "eshape", "reshape"):
-        return f"{entry.function} keeps all {entry.tensor.numel()} elements and groups them anew."
+        count = math.prod(entry.shape)
+        return f"{entry.function} keeps all {count} elements and groups them anew."
     for names, rule in RULES:
         if name in names:
             return rule
     if entry.origin == "rearranged":
         return "The numbers stay what they are, and are indexed anew."
-    return "Look at the statement: which axes go in, and which does it take away or add?"
+    return (
+        "Look at the statement: which axes go in, and which does it take away or add?"
+    )
 
 
-ELEMENT = "Element by element: the shapes are the same, or broadcast from the last axis."
+ELEMENT = (
+    "Element by element: the shapes are the same, or broadcast from the last axis."
+)
 RULES = (
-    (("linear",), "A linear layer changes the last axis only, from in to out features."),
+    (
+        ("linear",),
+        "A linear layer changes the last axis only, from in to out features.",
+    ),
     (
         ("matmul", "bmm", "mm"),
-        "A product of matrices works on the last two axes, (.., n, k) @ (.., k, m); the ones "
-        "before them stay.",
+        "A product of matrices works on the last two axes, (.., n, k) @ (.., k, m); "
+        "others stay.",
     ),
     (("transpose", "permute", "swapaxes", "get", "t"), "A transpose exchanges axes."),
     (("softmax",), "softmax keeps the shape: every number becomes a weight."),
-    (("masked_fill", "dropout", "contiguous", "exp", "bool", "triu", "tril", "abs"), ELEMENT),
+    (
+        ("masked_fill", "dropout", "contiguous", "exp", "bool", "triu", "tril", "abs"),
+        ELEMENT,
+    ),
     (("add", "sub", "mul", "div", "truediv", "true_divide", "gt", "lt", "eq"), ELEMENT),
-    (("embedding",), "Looking up gives one row of the table for each id, its width at the end."),
+    (
+        ("embedding",),
+        "Looking up gives one row of the table for each id, its width at the end.",
+    ),
     (("unsqueeze",), "unsqueeze adds an axis of size 1."),
     (("getitem",), "A plain index takes its axis away; a slice keeps it, shortened."),
-    (("sum", "mean", "amax", "max"), "The axis in dim is taken away, or left at 1 by keepdim."),
+    (
+        ("sum", "mean", "amax", "max"),
+        "The axis in dim is taken away, or left at 1 by keepdim.",
+    ),
     (("cat",), "cat puts tensors end to end on one axis."),
     (("stack",), "stack makes a new axis, as long as there are tensors."),
 )
@@ -100,13 +125,15 @@ class Score:
             yield "No shape was asked for." if self.over else "No shape was guessed."
             return
         yield (
-            f"{self.right} of {self.asked} shapes right at the first try, {self.late} after "
-            f"another look, {self.skipped} skipped or left open."
+            f"{self.right} of {self.asked} shapes right at the first try, "
+            f"{self.late} later, {self.skipped} not at all."
         )
         if self.missed:
             yield "Operations to look at again:"
             for operation, names in self.missed.items():
-                yield f"  {operation}: {', '.join(names[:6])}" + (", ..." if len(names) > 6 else "")
+                yield f"  {operation}: {', '.join(names[:6])}" + (
+                    ", ..." if len(names) > 6 else ""
+                )
 
 
 def predict(
@@ -140,7 +167,9 @@ def ask_all(
     sizes: dict[str, int] = {}
     for block in Walk(settings).blocks(numbers):
         statement = ""
-        for position, entry in enumerate(entry for entry in block.entries if entry.name):
+        for position, entry in enumerate(
+            entry for entry in block.entries if entry.name
+        ):
             if not position:
                 print("\n" + heading(block.title), file=stdout)
             if entry.statement != statement:
@@ -154,12 +183,20 @@ def ask_all(
 
 
 def ask(
-    entry: "Entry", sizes: Mapping[str, int], stdin: TextIO, stdout: TextIO, score: Score
+    entry: "Entry",
+    sizes: Mapping[str, int],
+    stdin: TextIO,
+    stdout: TextIO,
+    score: Score,
 ) -> bool:
     """Ask until the shape is right or skipped; False to quit."""
     tips = lesson(entry)
     axes = ", ".join(entry.axes)
-    shown = f"{shape_text(entry.shape)}" + (f"  axes ({axes})" if axes else "") + f", {entry.origin}"
+    shown = (
+        f"{shape_text(entry.shape)}"
+        + (f"  axes ({axes})" if axes else "")
+        + f", {entry.origin}"
+    )
     tries = 0
 
     def count() -> None:
@@ -225,7 +262,9 @@ def read_shape(
             return (), ""
         return None, HELP
     shape = []
-    for position, word in enumerate(re.split(r"[\s,]+", re.sub(r"\s*\*\s*", "*", bare).strip(", "))):
+    for position, word in enumerate(
+        re.split(r"[\s,]+", re.sub(r"\s*\*\s*", "*", bare).strip(", "))
+    ):
         if position < len(entry.axes) and word == entry.axes[position]:
             shape.append(entry.shape[position])
             continue
@@ -237,7 +276,10 @@ def read_shape(
                 size *= sizes[part]
             else:
                 known = ", ".join(name for name in sizes if name in COUNTS)
-                return None, f"{word!r} is neither a size nor an axis seen so far ({known}). {HELP}"
+                return (
+                    None,
+                    f"{word!r} is no size and no axis seen so far ({known}).\n  {HELP}",
+                )
         shape.append(size)
     return tuple(shape), ""
 
@@ -247,14 +289,20 @@ def difference(guess: tuple[int, ...], entry: "Entry", tips: Mapping[str, Any]) 
     if len(guess) != len(entry.shape):
         count = "1 axis" if len(guess) == 1 else f"{len(guess)} axes"
         return f"Not that many axes: you have {count}. {tips['rank']}"
-    at = next(k for k, (a, b) in enumerate(zip(guess, entry.shape, strict=True)) if a != b)
+    at = next(
+        k for k, (a, b) in enumerate(zip(guess, entry.shape, strict=True)) if a != b
+    )
     more = ""
     total = 1
     for size in guess:
         total *= size
     if entry.function in ("view", "reshape") and total != entry.tensor.numel():
-        more = f" Your shape has {total} elements; {entry.function} keeps all {entry.tensor.numel()}."
-    return f"Axis {at} (counted from 0) differs: you have {guess[at]}. {tips['why'][at]}{more}"
+        more = (
+            f"\n  Your shape has {total} elements; {entry.function} keeps all "
+            f"{math.prod(entry.shape)}."
+        )
+    why = tips["why"][at]
+    return f"Axis {at} (counted from 0) differs: you have {guess[at]}. {why}{more}"
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

@@ -8,13 +8,13 @@ call itself, made again on other numbers:
 
 A map is a small dict, ready for JSON, about one source tensor `i` of a result:
 
-    {"i", "same": 1, "o", "s"}           element at index e is source element o + sum(e * s)
-    {"i", "same": 1, "box", "o", "s"}    the same, for results inside the box of [low, high)
-    {"i", "same": 1, "step", "rows"}     the last axis from rows[r] on, in steps; -1: nowhere
-    {"i", "same": 1, "list"}             one source element for each result; -1: none
-    {"i", "d"}                           source axis k has the index of result axis d[k];
-                                         ALL: every index of it, ZERO: its only one
-    {"i", "d", "loose": 1}               at most those: the measured part is no rectangle
+    {"i", "same": 1, "o", "s"}         result element e is source element o + sum(e * s)
+    {"i", "same": 1, "box", "o", "s"}  the same, for results inside the box [low, high)
+    {"i", "same": 1, "step", "rows"}   the last axis from rows[r] on, in steps; -1: none
+    {"i", "same": 1, "list"}           one source element for each result; -1: none
+    {"i", "d"}                         source axis k has the index of result axis d[k];
+                                       ALL: every index of it, ZERO: its only one
+    {"i", "d", "loose": 1}             at most those: what was measured is no rectangle
 
 Source elements are counted in row-major order of the source's own shape.
 """
@@ -36,7 +36,7 @@ def links(
 ) -> list[dict[str, Any]]:
     """The maps from `entry` to those of its call's input tensors that are known.
 
-    entry: of a `Recorder(keep_calls=True)`. sources: (number, tensor), the number to use.
+    entry: of a `Recorder(keep_calls=True)`. sources: (the number to use, tensor).
     """
     if entry.call is None or not sources or entry.tensor.numel() == 0:
         return []
@@ -51,7 +51,7 @@ def links(
 
 
 def again(entry: Entry, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """The recorded call's result when made on changed tensors, dropout drawing alike."""
+    """The recorded call's result on changed tensors, dropout drawing alike."""
     assert entry.call is not None
     func, args, kwargs = entry.call
 
@@ -76,10 +76,10 @@ def laid_out_as(tensor: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """The numbers with the strides of `tensor`: view must succeed or fail as it did."""
     strides = [
         0 if size == 1 else stride
-        for size, stride in zip(tensor.shape, tensor.stride())
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     ]
-    if 0 in [s for s, size in zip(strides, tensor.shape) if size > 1]:  # expanded
-        return numbers
+    if any(s == 0 and n > 1 for s, n in zip(strides, tensor.shape, strict=True)):
+        return numbers  # expanded: no place of its own for each element
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=numbers.dtype)
     return made.copy_(numbers)
 
@@ -258,7 +258,7 @@ def dependence(
 
 
 def constant(entry: Entry, before: torch.Tensor) -> torch.Tensor:
-    """Elements that are 0 or minus infinity: set by a mask, they come from no number."""
+    """Elements that are 0 or minus infinity: set by a mask, from no number."""
     if not before.is_floating_point():
         return torch.zeros(before.shape, dtype=torch.bool)
     return (before == 0) | (before == -torch.inf)
