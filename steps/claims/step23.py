@@ -66,10 +66,8 @@ def checks(x_batch, classes, right_contexts, planted_contexts, H, T):
     else:
         yield "yet its numbers are wrong", differ(planted_contexts, right_contexts)
     lines, start = inspect.getsourcelines(PlantedAttention)
-    views = [
-        start + i for i, text in enumerate(lines) if ".view(b, self.num_heads" in text
-    ]
-    yield "the debugger names the first wrong line", equal(found().line, views[0])
+    at = next(i for i, text in enumerate(lines) if "head_queries = " in text)
+    yield "the debugger names the first wrong line", equal(found().line, start + at)
     yield (
         "and finds no fault in the class of step 21",
         equal(diagnose(MultiHeadAttention).verdict, "no fault"),

@@ -239,6 +239,11 @@ def diagnosis(case: "Case") -> Diagnosis:
     if finding is None:
         finding = two_roles(case, file)
     result.trace = rows(case, judgement, finding)
+    other = another_kind(judgement) if finding is not None else ""
+    if other:
+        result.verdict = "cannot tell"
+        result.message = other
+        return result
     if finding is None:
         result.message = clean_message(case)
         if judgement.heads.changed == "changed":
@@ -251,6 +256,37 @@ def diagnosis(case: "Case") -> Diagnosis:
         return result
     apply(result, finding)
     return result
+
+
+def another_kind(judgement: Judgement) -> str:
+    """Why a module is another kind of attention, not a wrong one of this kind."""
+    if judgement.heads.changed == "changed" and judgement.progress < 300:
+        return (
+            "Queries or keys are changed by themselves and no scores are made of them: this "
+            "is another kind of attention, which cannot be judged here."
+        )
+    fault = judgement.fault
+    if fault is None:
+        return ""
+    names = [
+        judgement.labels[n].stage.name for n in fault.inputs if n in judgement.labels
+    ]
+    if not names or not all(name.startswith("scores") for name in names):
+        return ""
+    learnt = any(t.dim() >= 2 for t in fault.params.values())
+    graded = any(
+        t.dim() >= 2
+        and t.is_floating_point()
+        and t[torch.isfinite(t)].unique().numel() > 3
+        for t, _ in fault.constants
+    )
+    if learnt or graded:
+        what = "learnt numbers" if learnt else "numbers that grow with the distance"
+        return (
+            f"At line {fault.line} {what} are added to the scores (positions, perhaps), which "
+            "the article does not do and which cannot be judged here. Up to there all is right."
+        )
+    return ""
 
 
 def apply(result: Diagnosis, finding: Finding) -> None:
@@ -875,7 +911,7 @@ def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
     if source is not None or node.entry.origin in ("rearranged", "copied"):
         held = inputs[0] if inputs else None
         where = (
-            f" of the {held.stage.name}, which came in as ({', '.join(held.axes)})"
+            f" of the {held.stage.name}, which came in as ({', '.join(held.axes)}),"
             if held and held.axes
             else ""
         )
@@ -887,9 +923,9 @@ def why(judgement: Judgement, node: Node) -> tuple[str, str, str]:
             )
         return (
             kind,
-            f"The same numbers{where} in the wrong places: the shape {shape} can be had, but "
-            "view and reshape count numbers off in the order they have; an axis has to be "
-            "moved, by transpose or permute, before or after that.",
+            f"The numbers{where} are in the wrong places. A shape of {shape} can be had in "
+            "more than one way: view and reshape count the numbers off in the order they "
+            "have, and an axis has to be moved, by transpose or permute, before or after.",
             f"numbers of other tokens or heads side by side, shape {shape}",
         )
     if kind == "scores":

@@ -37,16 +37,14 @@ class PlantedAttention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, num_tokens, _ = x.shape
-        head_queries = self.W_query(x).view(
-            b, self.num_heads, num_tokens, self.head_dim
-        )
-        head_keys = self.W_key(x).view(b, self.num_heads, num_tokens, self.head_dim)
-        head_values = self.W_value(x).view(b, self.num_heads, num_tokens, self.head_dim)
+        by_head = (b, self.num_heads, num_tokens, self.head_dim)
+        head_queries = self.W_query(x).view(by_head)
+        head_keys = self.W_key(x).view(by_head)
+        head_values = self.W_value(x).view(by_head)
         attn_scores = head_queries @ head_keys.transpose(2, 3)
         attn_scores = attn_scores / self.head_dim**0.5
-        attn_scores = attn_scores.masked_fill(
-            self.mask[:num_tokens, :num_tokens], -torch.inf
-        )
+        blocked = self.mask[:num_tokens, :num_tokens]
+        attn_scores = attn_scores.masked_fill(blocked, -torch.inf)
         attn_weights = self.dropout(torch.softmax(attn_scores, dim=-1))
         head_contexts = attn_weights @ head_values
         joined_contexts = head_contexts.reshape(b, num_tokens, self.d_out)
