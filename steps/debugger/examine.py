@@ -536,7 +536,7 @@ def judge_run(case: Case) -> None:
             judgement = judge(
                 run, changed, case.found, case.plain, causal, case.weights
             )
-            if judgement.clean or judgement.progress > best.progress:
+            if judgement.clean or judgement.progress >= best.progress:
                 best = judgement
                 if judgement.clean:
                     break

@@ -468,8 +468,17 @@ def from_packed(packed: Projection, counts: list[int], run: Run) -> Iterator[Hea
 
 def from_two(pool: list[Projection], counts: list[int], run: Run) -> Iterator[Heads]:
     """Queries by themselves, keys and values packed (or values alone, and so on)."""
-    first, second = sorted(pool, key=lambda p: p.width)
-    if second.width != 2 * first.width and second.width % 2:
+    pairs = [(pool[0], pool[1]), (pool[1], pool[0])]
+    pairs.sort(key=lambda pair: role_in(pair[0].layer) is None)
+    for first, second in pairs:
+        yield from from_pair(first, second, counts, run)
+
+
+def from_pair(
+    first: Projection, second: Projection, counts: list[int], run: Run
+) -> Iterator[Heads]:
+    """One role from `first`, the two others packed in `second`."""
+    if second.width % 2:
         return
     alone = role_in(first.layer) or "q"
     for single in (alone, *(r for r in "qkv" if r != alone)):
