@@ -56,7 +56,7 @@ MEANINGS = {
     "p": "dropout drop p dropoutrate attnpdrop attndrop dropoutp pdrop residpdrop prob "
     "dropoutprob residdrop projdrop attndropout residdropout dropprob pdropout attentiondropout "
     "attentionprobsdropoutprob hiddendropoutprob attnprob rate droprate dropoutattn dropoutratio "
-    "projdropout resdropout attnprobdrop dropoutresid",
+    "projdropout resdropout attnp projp residp pattn presid dropoutprobability attnprobdrop dropoutresid",
     "bias": "qkvbias bias usebias biasqkv addbias hasbias attnbias attentionbias qvbias biases "
     "withbias projbias outbias",
     "true": "causal iscausal masked usemask batchfirst isdecoder autoregressive mask applymask "

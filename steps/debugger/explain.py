@@ -364,6 +364,9 @@ def rows(
                 "origin": entry.origin,
                 "ok": ok,
                 "first_wrong": finding is not None and finding.node is node,
+                "follows": node in wrong
+                and finding is not None
+                and finding.node is not node,
                 "values": node.value,
             }
         )

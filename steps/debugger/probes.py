@@ -365,7 +365,8 @@ def train_mode(case: "Case", file: File) -> Finding | None:
             if rate
             else True
         )
-        if rate is not None and not used:
+        keeps = rate is not None and abs(layer.p - (1 - rate)) < 1e-9
+        if rate is not None and (not used or keeps):
             line, column, statement = made_at(case, file, name)
             return Finding(
                 line,

@@ -15,6 +15,7 @@ Each row of `Diagnosis.trace` is one operation, in the order of the run, as a di
     origin       "computed", "rearranged" or "copied", as in the walk
     ok           True good, False wrong or made from what is wrong, None undecided
     first_wrong  True on the one row that is the fault
+    follows      True on rows made from it
     values       the tensor, in memory only: not in the JSON
 """
 
@@ -104,8 +105,10 @@ class Diagnosis:
             stage = row["stage"]
             if row["first_wrong"]:
                 stage = "<-- first wrong"
-            elif row["ok"] is False:
+            elif row["follows"]:
                 stage = "(made from what is wrong)"
+            elif row["ok"] is False:
+                stage = "(no stage)"
             elif stage is None:
                 stage = (
                     "no stage of attention"
