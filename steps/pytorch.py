@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 collecting = gc.isenabled()
 gc.disable()  # an import makes next to no garbage, and looking for it takes long
@@ -57,7 +58,9 @@ class undrawn(torch.overrides.TorchFunctionMode):
     """Make layers inside without drawing their weights, for those that are replaced
     or only counted: at GPT-2's size drawing takes longer than using them."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ANN
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         drawing = func in (torch.Tensor.uniform_, torch.Tensor.normal_)
         if drawing or getattr(func, "__module__", "") == nn.init.__name__:
             return args[0] if args else (kwargs or {})["tensor"]

@@ -15,9 +15,9 @@ def step(x_batch, mha_W_query, mha_W_key, mha_W_value, H):
     packed_contexts = packed_heads(x_batch, *layers, H)  # (B, H, T, D)
     separate_contexts = separate_heads(x_batch, *layers, H)  # (B, H, T, D)
 
-    changed_batch = torch.cat(
-        (x_batch[:, :-1], x_batch[:, -1:] + 1), dim=1
-    )  # (B, T, d_in)
+    T = x_batch.shape[1]
+    is_last = (torch.arange(T) == T - 1).unsqueeze(-1)  # (T, 1)
+    changed_batch = x_batch + is_last  # (B, T, d_in)
     changed_contexts = packed_heads(changed_batch, *layers, H)  # (B, H, T, D)
 
     two_inputs = torch.cat((x_batch, x_batch.flip(1) + 1))  # (2*B, T, d_in)
@@ -26,6 +26,7 @@ def step(x_batch, mha_W_query, mha_W_key, mha_W_value, H):
     return (
         packed_contexts,
         separate_contexts,
+        changed_batch,
         changed_contexts,
         two_packed,
         two_separate,

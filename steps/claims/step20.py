@@ -12,6 +12,7 @@ def merged(head_contexts):
 def checks(
     packed_contexts,
     separate_contexts,
+    changed_batch,
     changed_contexts,
     two_packed,
     two_separate,
@@ -19,7 +20,6 @@ def checks(
     head_attention_weights,
     causal_mask,
     out_proj,
-    x_batch,
     mha_W_query,
     mha_W_key,
     mha_W_value,
@@ -58,8 +58,7 @@ def checks(
         "the split and merge that are both wrong give the right shape",
         equal(tuple(twice_wrong.shape), tuple(merged(packed_contexts).shape)),
     )
-    changed = torch.cat((x_batch[:, :-1], x_batch[:, -1:] + 1), dim=1)
-    again = wrong_twice(changed, mha_W_query, mha_W_key, mha_W_value, B, T, H, D)
+    again = wrong_twice(changed_batch, mha_W_query, mha_W_key, mha_W_value, B, T, H, D)
     yield "and are blind to the future", equal(again[:, :-1], twice_wrong[:, :-1])
     if H > 1 and T > 1:
         yield (

@@ -37,15 +37,11 @@ def step(block: Block) -> dict[str, Any]:
         "number": block.title.number,
         "title": block.title.title,
         "article": list(block.title.headings),
-        "tensors": [
-            tensor(entry, block.numbers) for entry in block.entries if entry.name
-        ],
+        "tensors": [tensor(entry, block.numbers) for entry in block.entries],
         "wrong_turns": [
             {
                 "says": turn.says,
-                "tensors": [
-                    tensor(entry, block.numbers) for entry in turn.entries if entry.name
-                ],
+                "tensors": [tensor(entry, block.numbers) for entry in turn.entries],
                 "statement": turn.statement,
                 "error": turn.error,
             }
@@ -67,9 +63,10 @@ def step(block: Block) -> dict[str, Any]:
 
 
 def tensor(entry: "Entry", numbers: bool = True) -> dict[str, Any]:
+    """One result; a link of a chain, which has no name, goes by its expression."""
     small = numbers and entry.tensor.numel() <= MOST_VALUES
     return {
-        "name": entry.name,
+        "name": entry.name or entry.expression,
         "statement": entry.statement,
         "shape": list(entry.shape),
         "axes": list(entry.axes),

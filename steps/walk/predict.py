@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from steps.walk.order import Walk
+from steps.walk.text import wrap
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -43,7 +44,9 @@ def lesson(entry: "Entry") -> dict[str, Any]:
     told = ["It counts " + c + "." if c else "" for c in counts]
     rule = rule_of(entry)
     known = [c for c in counts if c]
-    rank = f"{rule} In order: {', '.join(known)}." if len(known) == len(axes) else rule
+    rank = (
+        f"{rule} In order:\n  {', '.join(known)}." if len(known) == len(axes) else rule
+    )
     if not axes:
         rank = rule + " One number has no axes: ()."
     return {"hint": rank, "rank": rule, "why": [text or rule for text in told]}
@@ -225,7 +228,7 @@ def ask(
         if answer.lower() in ("h", "hint", "?"):
             count()
             miss()
-            print("  " + tips["hint"], file=stdout)
+            say(tips["hint"], stdout)
             continue
         if answer.lower() in ("s", "skip"):
             count()
@@ -234,7 +237,7 @@ def ask(
             return True
         guess, problem = read_shape(answer, entry, sizes)
         if guess is None:
-            print("  " + problem, file=stdout)
+            say(problem, stdout)
             continue
         count()
         if guess == entry.shape:
@@ -246,7 +249,11 @@ def ask(
             print("  Right: " + shown, file=stdout)
             return True
         miss()
-        print("  " + difference(guess, entry, tips), file=stdout)
+        say(difference(guess, entry, tips), stdout)
+
+
+def say(text: str, stdout: TextIO) -> None:
+    print("\n".join(wrap(text, "  ")), file=stdout)
 
 
 def read_shape(

@@ -228,10 +228,14 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 origin = "computed"
             elif shares or moved:
                 origin = "rearranged"
-            elif computed or not (self._origins and is_copy(func, args, kwargs, tensor)):
-                origin = "computed"
-            else:
+            elif (
+                self._origins
+                and not computed
+                and is_copy(func, args, kwargs, tensor)
+            ):
                 origin = "copied"
+            else:
+                origin = "computed"
             if computed and (not shares or shares[0] == (name or expression)):
                 origin, shares = "computed", None
             axes = self._axes_of(frame, statement, name, tensor, func, args, tensors)
@@ -456,7 +460,7 @@ def sizes_of(frame: FrameType) -> dict[str, Any]:
         kind = type(value)
         if kind in (int, float):
             found[key] = value
-        elif isinstance(value, tuple) and value and all(type(v) is int for v in value):
+        elif isinstance(value, tuple) and value and {*map(type, value)} == {int}:
             found[key] = tuple(value)
     return found
 
