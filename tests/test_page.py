@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import PROGRAM, command, main
+from program import PROGRAM, ROOT, command, main
 
 from steps.pytorch import torch
 from steps.walk import page
@@ -678,4 +678,22 @@ def test_a_long_text_is_drawn_in_part_and_followed_whole(
         "count(seen.farFrom.get(nodes.find(node => node.n === 'x_batch').id))"
     )
     assert whole == tokens * 4  # the last token sees all, also what is not drawn
+    opened.tab.close()
+
+
+def test_what_the_debugger_found_as_a_page(browser: Any, tmp_path: Path) -> None:
+    faulty = (
+        ROOT / "tests" / "attention_cases" / "faulty" / "folded_merge_no_transpose.py"
+    )
+    file = tmp_path / "report.html"
+    ran = main("--check", str(faulty), "--page", str(file))
+    assert (ran.code, ran.err) == (1, "")
+    opened = Opened(browser, file)
+    marked = opened.tab.locator(".tensor.first-wrong")
+    assert marked.count() == 1
+    assert "the first wrong line" in marked.inner_text()
+    (row,) = (n for n in data_of(file)["nodes"] if n.get("bad") == 2)
+    assert f"line {ran.out.split(':')[1]}" in opened.tab.locator("main").inner_text()
+    assert row["sh"] == [2, 7, 40]
+    assert (opened.complaints, opened.requests) == ([], [file.as_uri()])
     opened.tab.close()

@@ -153,12 +153,13 @@ class Collector:
         self._tokens: list[str] = []
         self._head_dim = 0
         self._step = 0
-        self._follow = 0
+        self._follow = self.followed = 0
 
     def block(self, block: Block) -> None:
         """Take in one step."""
         self._step = block.title.number
-        self._tokens = self._tokens or block.tokens
+        if not self._tokens:  # step 24 has a sentence of its own
+            self._tokens, self.followed = block.tokens, block.follow
         self._head_dim = block.head_dim
         self._follow = block.follow
         step = {
@@ -421,7 +422,7 @@ class Collector:
                 node["w"] = window
         return {
             "tokens": self._tokens,
-            "follow": self._follow,
+            "follow": self.followed,
             "sizes": self.sizes,
             "texts": list(self._texts),
             "steps": self.steps,
