@@ -19,7 +19,7 @@ from steps.attention import CausalAttention, MultiHeadAttention, SelfAttention_v
 from steps.debugger import diagnose
 from steps.debugger.command import check, split_target
 from steps.debugger.examine import examine_file
-from steps.pytorch import torch
+from steps.pytorch import nn, torch
 
 ROOT = Path(__file__).parent.parent
 
@@ -509,3 +509,47 @@ def test_trace_rows_hold_the_numbers():
     assert named["head_contexts"]["stage"] == "contexts"
     weights = next(row for row in found.trace if row["stage"] == "weights")["values"]
     assert torch.allclose(weights.sum(-1), torch.ones(()).double())
+
+
+def test_a_class_without_a_file_is_examined():
+    names = {"__name__": "cell"}
+    exec(compile(APART.replace("dim=-1)", "dim=1)"), "<cell 3>", "exec"), names)
+    found = diagnose(names["MultiHeadAttention"])
+    assert (found.verdict, found.line, found.kind) == ("fault", 29, "softmax")
+
+
+def test_what_is_no_attention_is_not_called_wrong(examine):
+    assert diagnose(nn.Linear(3, 3)).verdict == "cannot tell"
+
+    class Forgetful(nn.Module):
+        def __init__(self):
+            self.width = 3
+
+    assert "super().__init__()" in diagnose(Forgetful).message
+    learnt = PACKED.replace(
+        "s = s * self.scale", "s = s * self.scale + self.near[:t, :t]"
+    )
+    learnt = learnt.replace(
+        "        self.h = heads\n",
+        "        self.h = heads\n"
+        "        self.near = nn.Parameter(torch.randn(max_len, max_len))\n",
+    )
+    found = examine(learnt)
+    assert found.verdict == "cannot tell"
+    assert "learnt" in found.message
+    norm = PACKED.replace(
+        "        s = torch", "        q = nn.functional.elu(q)\n        s = torch"
+    )
+    assert examine(norm).verdict == "cannot tell"
+
+
+def test_fewer_key_heads_than_query_heads(examine):
+    grouped = (
+        PACKED.replace("self.qkv = nn.Linear(dim, 3 * dim)", "self.qkv = nn.Linear(dim, 2 * dim)")
+        .replace("packed = self.qkv(x).view(b, t, 3, self.h, c // self.h)",
+                 "q, k, v = self.qkv(x).split([c, c // 2, c // 2], -1)")
+        .replace("q, k, v = packed.permute(2, 0, 3, 1, 4)",
+                 "q, k, v = (z.view(b, t, -1, c // self.h).transpose(1, 2) for z in (q, k, v))\n"
+                 "        k, v = (z.repeat_interleave(2, 1) for z in (k, v))")
+    )  # fmt: skip
+    assert examine(grouped).verdict != "fault"

@@ -36,7 +36,13 @@ from steps.debugger.load import (
     rank,
 )
 from steps.debugger.result import Diagnosis
-from steps.debugger.roles import Projection, changed_heads, projections, readings
+from steps.debugger.roles import (
+    Projection,
+    changed_heads,
+    projections,
+    readings,
+    token_axes,
+)
 from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
 from steps.errors import UserError
 from steps.pytorch import nn, torch
@@ -216,6 +222,10 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
             built = build(cls, equal)
         except Exception:
             return probes.constructor_raised(cls, file, sizes, error)
+    if "_modules" not in vars(built.module):
+        raise UserError(
+            f"the constructor of {cls.__name__} never calls super().__init__()"
+        )
     told = set(built.named.values())
     if not told & {"width", "d_in"}:
         built = at_width_of_layers(cls, built)
@@ -529,6 +539,13 @@ def judge_run(case: Case) -> None:
                 break
         if count > 30 or (best is not None and best.clean and not best.conflicts):
             break
+    if (
+        best is not None
+        and best.heads.layout
+        and not best.clean
+        and no_mixing(case, best)
+    ):
+        best = None  # one wide layer and no attention after it: no packed q, k and v
     if best is not None and best.fault is not None and before_scores(best):
         changed = changed_heads(run, other, best.heads, case.at)
         for causal in modes if changed is not None else []:
@@ -543,6 +560,22 @@ def judge_run(case: Case) -> None:
     case.judgement = best
     if best is not None:
         case.causal = best.reference.causal
+
+
+def no_mixing(case: Case, judgement: Judgement) -> bool:
+    """Whether no split of q, k and v was seen and no token's output reads another token."""
+    assert case.run is not None
+    assert case.other is not None
+    projected = {p.node for p in case.found}
+    if any(
+        la.stage.rank >= 2 for n, la in judgement.labels.items() if n not in projected
+    ):
+        return False
+    out, twin = case.run.output, case.other.output
+    if out is None or twin is None or out.shape != twin.shape:
+        return False
+    B = case.x.shape[0] if case.x.dim() == 3 else 1
+    return token_axes(out, twin, B, case.x.shape[-2], case.at) is not None
 
 
 def before_scores(judgement: Judgement) -> bool:

@@ -13,6 +13,22 @@ from steps.walk.recorder import Entry, Recorder, tensors_in
 from steps.walk.source import Place
 
 
+class Nowhere:
+    """The source of code that was never in a file or a notebook's cell."""
+
+    def names(self, place: Place) -> list[str]:
+        return []
+
+    def statement(self, place: Place) -> None:
+        return None
+
+    def text(self, at: tuple[int, ...]) -> str:
+        return ""
+
+
+NOWHERE = Nowhere()
+
+
 class Watcher(Recorder):
     """The recorder, for a reader's file: comments there are not held to ours."""
 
@@ -45,6 +61,10 @@ class Watcher(Recorder):
             self.numbers.setdefault(id(self.entries[-1]), number)
         self._follow_device(func, args, kwargs or {}, result)
         return self._replace.get(number, result)
+
+    def _source(self, file: str) -> Any:
+        found = super()._source(file)
+        return found if found.lines else NOWHERE
 
     def _follow_device(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Which results would be on the CPU whatever device the module and x are on."""

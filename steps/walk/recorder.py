@@ -228,11 +228,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 origin = "computed"
             elif shares or moved:
                 origin = "rearranged"
-            elif (
-                self._origins
-                and not computed
-                and is_copy(func, args, kwargs, tensor)
-            ):
+            elif self._origins and not computed and is_copy(func, args, kwargs, tensor):
                 origin = "copied"
             else:
                 origin = "computed"
@@ -448,7 +444,7 @@ def moved_axes(
 
 
 def sizes_of(frame: FrameType) -> dict[str, Any]:
-    """What the frame's code can name: numbers, self's too, and shapes such as (b, 4)."""
+    """What the frame's code can name: numbers, also of self, and shapes: (b, 4)."""
     found = {}
     local = frame.f_locals
     owner = local.get("self")
