@@ -1,7 +1,7 @@
 """Step 1: tokenize
 
 A sentence becomes a list of whole numbers: the ids of its pieces in GPT-2's vocabulary
-of 50,257. Most pieces carry the space before them.
+of 50,257.
 """
 
 from steps import tokens

@@ -20,7 +20,8 @@ def step(x_batch, d_in, D, context_length, seed):
 
 
 def wrong_unsliced(x_batch, causal_attention):
-    """the whole mask on a shorter input, without the slice"""
+    """the whole mask on a shorter input, without the slice: an error or, with one
+    token, worse: scores stretched to the size of the mask"""
     scores = (
         causal_attention.W_query(x_batch) @ causal_attention.W_key(x_batch).mT
     )  # (B, T, T)

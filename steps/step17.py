@@ -17,8 +17,8 @@ def step(scaled, T):
 
 
 def wrong_axis(masked):
-    """softmax over the queries (dim=-2) instead of the keys: columns sum to 1, rows do
-    not"""
+    """softmax over the queries (dim=-2) instead of the keys: columns sum to 1 and rows,
+    with several tokens, do not"""
     column_weights = torch.softmax(masked, dim=-2)  # (B, H, T, T)
     return column_weights
 

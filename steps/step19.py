@@ -28,8 +28,8 @@ def wrong_not_contiguous(head_contexts, B, T, H, D):
 
 
 def wrong_merge(head_contexts, B, T, H, D):
-    """the heads not moved back before the merge: the shape is right, and a row holds
-    numbers of several tokens"""
+    """the heads not moved back before the merge: the shape is right and, with several
+    heads and tokens, a row holds numbers of several tokens"""
     wrongly_joined = head_contexts.reshape(B, T, H * D)  # (B, T?, H*D?)
     return wrongly_joined
 

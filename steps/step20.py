@@ -34,9 +34,9 @@ def step(x_batch, mha_W_query, mha_W_key, mha_W_value, H):
 
 
 def wrong_twice(x_batch, mha_W_query, mha_W_key, mha_W_value, B, T, H, D):
-    """view at once for the split, and a merge to match: the output has the right shape
-    and no path to the future, so neither check sees it; only heads computed separately
-    do"""
+    """view at once for the split, and a merge to match: with several heads and tokens
+    the numbers are wrong, yet the output has the right shape and no path to the future,
+    so neither check sees it; only heads computed separately do"""
     wrong_queries = mha_W_query(x_batch).view(B, H, T, D)  # (B, H, T?, D)
     wrong_keys = mha_W_key(x_batch).view(B, H, T, D)  # (B, H, T?, D)
     wrong_values = mha_W_value(x_batch).view(B, H, T, D)  # (B, H, T?, D)

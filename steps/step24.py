@@ -53,7 +53,7 @@ def step(token_ids, seed):
 def wrong_mask_for_fused(inside, masks):
     """True where blocked, as nn.MultiheadAttention has it, given to
     scaled_dot_product_attention: it takes True for "may attend", so that every token
-    attends to later ones only"""
+    attends to later ones only, and the last to none"""
     (q, k, v, _), (_, blocked) = inside, masks
     wrong_contexts = fused_attention(q, k, v, attn_mask=blocked)
     return wrong_contexts

@@ -10,6 +10,8 @@ def notes(token_ids, pieces):
         (str(index), str(token_id), tokens.shown(piece))
         for index, (token_id, piece) in enumerate(zip(token_ids, pieces, strict=True))
     ]
+    spaced = sum(piece.startswith(b" ") for piece in pieces)
+    yield f"{spaced} of {len(pieces)} pieces carry the space before them."
     yield Table(("index", "id", "piece"), tuple(rows))
 
 

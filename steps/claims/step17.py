@@ -1,6 +1,6 @@
 """What is said of step 17, and checked."""
 
-from steps.compare import close, equal
+from steps.compare import close, differ, equal
 from steps.pytorch import nn, torch
 from steps.words import listed
 
@@ -69,3 +69,8 @@ def checks(
         "scaled_dot_product_attention agrees when given ~causal_mask",
         close(head_attention_weights @ head_values, fused, atol=1e-4),
     )
+    if head_attention_weights.shape[1] > 1 and head_attention_weights.shape[2] > 1:
+        yield (
+            "the heads weigh the same tokens differently",
+            differ(head_attention_weights[:, 0], head_attention_weights[:, 1]),
+        )

@@ -21,14 +21,17 @@ def notes(dropped_weights, head_attention_weights, inputs, dropout, H):
         f"head {head + 1}" for head in (range(H) if H <= 6 else [*range(5), H - 1])
     ]
     yield Table(("row sums", *titles), tuple(rows))
-    yield (
-        "Rows need not sum to 1 now: dropout keeps the expectation, not the sum. "
-        "Step 12 says where the same seed drops other weights."
-    )
+    if dropout:
+        yield (
+            "Rows need not sum to 1 now: dropout keeps the expectation, not the sum. "
+            "Step 12 says where the same seed drops other weights."
+        )
+    else:
+        yield "With p=0 nothing is dropped, and the rows still sum to 1."
 
 
 def checks(
-    head_attention_weights, dropped_weights, head_contexts, head_values, dropout, T
+    head_attention_weights, dropped_weights, head_contexts, head_values, dropout
 ):
     kept = dropped_weights != 0
     yield (

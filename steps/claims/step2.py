@@ -20,6 +20,6 @@ def checks(token_ids, input_ids, target_ids):
         equal(target_ids[:-1], input_ids[1:]),
     )
     yield (
-        "only the first token is never a target, only the last is never an input",
+        "only index 0 is no target, only the last token is no input",
         equal([*input_ids, target_ids[-1]], [token_ids[0], *target_ids]),
     )

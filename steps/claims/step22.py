@@ -116,9 +116,9 @@ def counts(d_in, H, D, T):
     """Both classes, at this size and at GPT-2's, counted on the modules."""
     columns = []
     for width, heads, head_dim in ((d_in, H, D), (768, 12, 64)):
-        sizes = (width, head_dim, T, 0.0, heads)
+        sizes = (width, head_dim, 1, 0.0, heads)
         columns.append(counted(MultiHeadAttentionWrapper, sizes))
-        sizes = (width, heads * head_dim, T, 0.0, heads)
+        sizes = (width, heads * head_dim, 1, 0.0, heads)
         columns.append(counted(MultiHeadAttention, sizes))
     what = (
         "",

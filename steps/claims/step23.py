@@ -1,6 +1,7 @@
 """What is said of step 23: what a listing of shapes shows, and what the debugger."""
 
 import inspect
+from functools import cache
 
 from steps.attention import MultiHeadAttention
 from steps.compare import close, differ, equal
@@ -8,13 +9,10 @@ from steps.debugger import diagnose
 from steps.debugger.planted import PlantedAttention
 from steps.walk.order import Table
 
-FOUND: dict = {}  # the planted class is examined once a process
 
-
+@cache
 def found():
-    if not FOUND:
-        FOUND["planted"] = diagnose(PlantedAttention)
-    return FOUND["planted"]
+    return diagnose(PlantedAttention)
 
 
 def notes(H, D, T):

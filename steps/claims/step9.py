@@ -1,6 +1,6 @@
 """What is said of step 9, and checked."""
 
-from steps.compare import close, equal
+from steps.compare import close, differ, equal
 
 
 def checks(
@@ -22,4 +22,8 @@ def checks(
     yield (
         "with the same weights both versions agree",
         close(contexts_v1, contexts_v2, atol=1e-4),
+    )
+    yield (
+        "one seed alone does not make them agree",
+        differ(seeded_contexts_v1, seeded_contexts_v2),
     )

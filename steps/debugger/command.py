@@ -8,11 +8,24 @@ from typing import NoReturn
 from steps.debugger.result import EXIT
 
 
+def seconds(text: str) -> float:
+    """A time limit: more than 0, at most a day."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(
+            f"takes a number of seconds above 0, at most 86400, not {text!r}"
+        )
+    return value
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The debugger's own flags, for any parser that offers --check."""
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=seconds,
         default=30.0,
         metavar="SECONDS",
         help="for each file (default 30)",

@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - sentences for the reader are kept whole
 """Run a reader's file as Python would, and leave everything as it was found."""
 
+import atexit
 import contextlib
 import io
 import linecache
@@ -68,11 +69,27 @@ def limited(seconds: float) -> Iterator[None]:
 class Printed(io.StringIO):
     """What the reader's code prints; it has no terminal and no file behind it."""
 
+    def close(self) -> None:
+        """Stay open: the reader's code may close what it takes for its own output."""
+
+
+EXAMINING = threading.Event()  # set while a reader's code runs
+if hasattr(os, "register_at_fork"):  # a process that it forks ends at once
+    os.register_at_fork(
+        after_in_child=lambda: os._exit(0) if EXAMINING.is_set() else None
+    )
+
+
+def never_at_exit(function: Any, *_: Any, **__: Any) -> Any:
+    """Stands for atexit.register: what is examined does not run again at the end."""
+    return function
+
 
 @contextlib.contextmanager
 def contained(folder: str | None = None) -> Iterator[Printed]:
     """Run the reader's code inside: what it prints is caught, what it changes put back.
 
+    A process that it forks ends at once, and what it registers for the end is not run.
     Put back: the random states, torch's default dtype, device and gradient mode, the
     working directory, the environment, warnings, sys.path, sys.argv, sys.stdin, and the
     modules that it imported from its own folder.
@@ -94,7 +111,10 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
     device = (
         torch.get_default_device() if "torch.utils._device" in sys.modules else None
     )
+    at_exit, outer = atexit.register, EXAMINING.is_set()
     try:
+        EXAMINING.set()
+        atexit.register = never_at_exit
         torch.set_num_threads(1)  # the tensors are small
         with (
             contextlib.redirect_stdout(printed),
@@ -107,6 +127,9 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
                 sys.path.insert(0, folder)
             yield printed
     finally:
+        atexit.register = at_exit
+        if not outer:
+            EXAMINING.clear()
         path, sys.argv, sys.stdin, environment, cwd = saved
         sys.path[:] = path
         if dict(os.environ) != environment:

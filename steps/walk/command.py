@@ -214,6 +214,13 @@ def note_other_torch() -> None:
             )
 
 
+def numbers_from(seed: int) -> str:
+    """Where the numbers of a run come from."""
+    from steps.pytorch import torch
+
+    return f"seed {seed}, torch {torch.__version__}, CPU, float32"
+
+
 def show(
     numbers: list[int], values: dict[str, Any], whole_run: bool, remark: str
 ) -> int:
@@ -232,7 +239,8 @@ def show(
     if whole_run:
         title = "Multi-head attention, one shape at a time: "
         quoted = tokens.shown(values["text"].encode())
-        print(title + squeeze(quoted, WIDTH - len(title)) + f"\n\n{LEGEND}\n")
+        print(title + squeeze(quoted, WIDTH - len(title)))
+        print(f"{numbers_from(values['seed'])}\n\n{LEGEND}\n")
     text = Text(colour_wanted())
     made = held = 0
     for count, block in enumerate(Walk(values).blocks(numbers)):

@@ -49,6 +49,15 @@ def write_page(settings: Mapping[str, Any], path: str, force: bool = False) -> N
 def check_target(path: str, force: bool) -> None:
     """Refuse, before any work is done, what could not or should not be written."""
     target = Path(path)
+    try:
+        os.stat(target)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:  # such as a name that is too long
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"--page: cannot write {str(target)[:60]!r}: {reason}"
+        ) from None
     if target.is_dir():
         raise UserError(
             f"--page: {str(target)!r} is a directory; give a file, as in page.html"
