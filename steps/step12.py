@@ -32,7 +32,7 @@ def step(T, seed):
     )
 
 
-def wrong_factor(uniform_weights, tenth_dropped):
+def wrong_factor(tenth_dropped):
     """survivors divided by p: at p=0.5 that is 1 / (1 - p) too, and the slip is hidden;
     at p=0.1 it makes them ten times as large"""
     tenth_wrong = (tenth_dropped > 0) / 0.1  # (T, T)

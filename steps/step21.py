@@ -47,7 +47,7 @@ def wrong_heads(d_in, H, D, context_length, dropout):
     return MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads)
 
 
-def wrong_length(x_batch, d_in, H, D, context_length, seed):
+def wrong_length(d_in, H, D, context_length, seed):
     """an input longer than the context_length that the mask was made for"""
     with seeded(seed):
         mha = MultiHeadAttention(d_in, H * D, context_length, 0.0, H)

@@ -3,7 +3,7 @@
 from steps.compare import close, equal, true
 
 
-def notes(unmasked_weights, mask, inputs, T):
+def notes(unmasked_weights, mask, T):
     ahead = int((unmasked_weights[mask.bool()] > 0).sum())
     yield (
         f"With the result of masked_fill dropped, {ahead} of the {T * (T - 1) // 2} "

@@ -13,9 +13,7 @@ def notes(H, D):
     yield Table(("head", "rows of each weight", "columns of each output"), tuple(rows))
 
 
-def checks(
-    x_batch, mha_W_query, mha_W_key, same_query, same_key, symmetric_scores, B, T, H, D
-):
+def checks(x_batch, mha_W_query, same_query, same_key, symmetric_scores):
     product = x_batch @ mha_W_query.weight.T
     yield (
         "calling a layer computes x_batch @ layer.weight.T",

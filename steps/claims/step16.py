@@ -4,7 +4,7 @@ from steps.compare import close
 from steps.pytorch import nn, torch
 
 
-def notes(head_queries, head_keys, scaled, wrong_scaled, multiplied, H, D):
+def notes(head_queries, head_keys, scaled, H, D):
     q, k = tuple(head_queries.shape), tuple(head_keys.transpose(-2, -1).shape)
     yield f"Shapes: {q} @ {k} -> {tuple(scaled.shape)}."
     if H > 1:
@@ -19,16 +19,7 @@ def notes(head_queries, head_keys, scaled, wrong_scaled, multiplied, H, D):
 
 
 def checks(
-    head_queries,
-    head_keys,
-    head_raw_scores,
-    scaled,
-    wrong_scaled,
-    multiplied,
-    inputs,
-    follow,
-    H,
-    D,
+    head_queries, head_keys, head_raw_scores, scaled, wrong_scaled, multiplied, H, D
 ):
     sentence = range(min(head_raw_scores.shape[0], 2))
     some = range(min(head_raw_scores.shape[2], 8))

@@ -36,7 +36,6 @@ def notes(causal_mask, inputs, follow, H):
 
 
 def checks(
-    scaled,
     causal_mask,
     masked,
     head_attention_weights,
@@ -44,7 +43,6 @@ def checks(
     head_queries,
     head_keys,
     head_values,
-    T,
 ):
     sums = head_attention_weights.sum(dim=-1)
     yield "every row of every head sums to 1", close(sums, torch.ones_like(sums))

@@ -5,7 +5,7 @@ from steps.pytorch import torch
 from steps.words import count
 
 
-def notes(x_batch, head_contexts, mha_context_vectors, d_in, B, T, H, D):
+def notes(head_contexts, mha_context_vectors, d_in, T, H):
     turned = head_contexts.transpose(1, 2)
     if turned.is_contiguous():
         yield (

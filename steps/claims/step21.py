@@ -166,8 +166,8 @@ def listed(names):
 
 def checks(
     record, context_vec, packed_queries, queries_by_token, head_queries, head_keys,
-    head_attention_weights, dropped_weights, head_contexts, joined_contexts,
-    mha_context_vectors, x_batch, context_length, d_in, B, T, H, D, seed,
+    dropped_weights, head_contexts, joined_contexts,
+    mha_context_vectors, context_length, d_in, B, T, H, D, seed,
 ):  # fmt: skip
     yield (
         "the shape is (b, num_tokens, d_out)",
@@ -221,8 +221,8 @@ def checks(
         made_with.append(mha.state_dict())
     if other != H:
         yield (
-            f"made from one seed with {H} and with {other} heads, the class has the same "
-            "weights: no head is built into them",
+            f"made from one seed with {H} and with {other} heads, the class has the "
+            "same weights: no head is built into them",
             every(
                 equal(made_with[0][name], made_with[1][name]) for name in made_with[0]
             ),

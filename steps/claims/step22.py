@@ -8,7 +8,7 @@ from steps.walk.order import Drawing, Table
 ROLES = ("W_query", "W_key", "W_value")
 
 
-def notes(classes, x_batch, T, d_in, H, D):
+def notes(classes, x_batch, d_in, H, D):
     wrapper, integrated = classes
     yield query_side(wrapper, integrated, x_batch)
     yield "Keys and values are projected and split in the same two ways."
@@ -28,7 +28,7 @@ def notes(classes, x_batch, T, d_in, H, D):
             "equal; with more, the wrapper finishes one head before the next, the "
             "class one role before the next."
         )
-    yield counts(d_in, H, D, T)
+    yield counts(d_in, H, D)
     apart = [p for p in wrapper.parameters() if p.dim() == 2]
     once = [getattr(integrated, role).weight for role in ROLES]
     yield (
@@ -112,7 +112,7 @@ def draws(wrapper, d_in, H, D):
     return Table(("numbers drawn", "in the wrapper", "in the class"), tuple(rows))
 
 
-def counts(d_in, H, D, T):
+def counts(d_in, H, D):
     """Both classes, at this size and at GPT-2's, counted on the modules."""
     columns = []
     for width, heads, head_dim in ((d_in, H, D), (768, 12, 64)):

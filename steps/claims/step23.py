@@ -15,7 +15,7 @@ def found():
     return diagnose(PlantedAttention)
 
 
-def notes(H, D, T):
+def notes(H, T):
     report = found()
     sizes = report.examined.removeprefix("PlantedAttention")
     yield (

@@ -26,7 +26,7 @@ def notes(seed):
     )
 
 
-def checks(x, W_query, one_query, keys, one_scores, one_weights, follow, D):
+def checks(x, W_query, one_query, one_weights, follow, D):
     loop = one_query.new_tensor(
         [
             sum(x[follow, i].item() * W_query[i, j].item() for i in range(len(W_query)))

@@ -114,7 +114,7 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
     at_exit, outer = atexit.register, EXAMINING.is_set()
     try:
         EXAMINING.set()
-        atexit.register = never_at_exit
+        atexit.register = never_at_exit  # type: ignore[assignment]
         torch.set_num_threads(1)  # the tensors are small
         with (
             contextlib.redirect_stdout(printed),

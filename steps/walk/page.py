@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from steps.errors import UserError
 from steps.walk.order import Block, Drawing, Table, Title, Walk, titles
 from steps.walk.predict import lesson
+from steps.walk.text import by_head, walk_axes
 
 if TYPE_CHECKING:
     from steps.debugger.result import Diagnosis
@@ -32,8 +33,6 @@ MARK = "<!-- multi-head attention, one shape at a time: made by gptversion.py --
 DRAWN = {"T": (16, 8), "H": (4, 3), "D": (8, 3)}
 DRAWN_ELSE = (12, 6)
 FOLLOWED = 200_000  # elements; numbers are not followed through larger tensors
-# The classes' own words for the walk's axes; a question mark says the axis is not that.
-AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D", "d_out": "H*D"}
 
 
 def write_page(settings: Mapping[str, Any], path: str, force: bool = False) -> None:
@@ -161,6 +160,7 @@ class Collector:
         self._texts: dict[str, int] = {}  # each sentence of the questions once
         self._tokens: list[str] = []
         self._head_dim = 0
+        self._by_head: set[int] = set()
         self._step = 0
         self._follow = self.followed = 0
 
@@ -170,6 +170,7 @@ class Collector:
         if not self._tokens:  # step 24 has a sentence of its own
             self._tokens, self.followed = block.tokens, block.follow
         self._head_dim = block.head_dim
+        self._by_head = by_head(block.entries)
         self._follow = block.follow
         step = {
             "n": block.title.number,
@@ -307,8 +308,8 @@ class Collector:
             "ax": entry.axes,
             **(
                 {}
-                if known_axes(entry) == list(entry.axes)
-                else {"as": known_axes(entry)}
+                if known_axes(entry, self._by_head) == list(entry.axes)
+                else {"as": known_axes(entry, self._by_head)}
             ),
             "st": entry.stride,
             "off": entry.offset,
@@ -371,7 +372,9 @@ class Collector:
     def _window(self, entry: "Entry") -> list[list[int]]:
         """The indices that are drawn, axis by axis."""
         window = []
-        for axis, size in zip(known_axes(entry), entry.shape, strict=True):
+        for axis, size in zip(
+            known_axes(entry, self._by_head), entry.shape, strict=True
+        ):
             D = self._head_dim
             if axis == "H*D" and D and size % D == 0:
                 heads = some(range(size // D), *DRAWN["H"])
@@ -600,9 +603,9 @@ def some(
     return [items[i] for i in sorted(at)]
 
 
-def known_axes(entry: "Entry") -> list[str]:
+def known_axes(entry: "Entry", heads: set[int]) -> list[str]:
     """The axes in the walk's own words, for the drawing."""
-    axes = [AXES.get(axis, axis) for axis in entry.axes]
+    axes = walk_axes(entry, heads)
     return (
         axes if len(axes) == len(entry.shape) else [str(size) for size in entry.shape]
     )

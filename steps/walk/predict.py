@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from steps.walk.order import Walk
-from steps.walk.text import wrap
+from steps.walk.text import CLASS_AXES, wrap
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -23,12 +23,7 @@ COUNTS = {
     "V": "ids of the vocabulary",
     "context_length": "positions there is room for",
 }
-ALSO = {
-    "b": "B",
-    "num_tokens": "T",
-    "num_heads": "H",
-    "head_dim": "D",
-}  # the classes' words
+# the classes' words
 HELP = "Answer like 1,4,2,3 or B T H D; h for a hint, s to skip, q to quit."
 
 
@@ -40,7 +35,7 @@ def lesson(entry: "Entry") -> dict[str, Any]:
     axes = (
         entry.axes if len(entry.axes) == len(entry.shape) else ("",) * len(entry.shape)
     )
-    counts = [COUNTS.get(ALSO.get(axis, axis)) for axis in axes]
+    counts = [COUNTS.get(CLASS_AXES.get(axis, axis)) for axis in axes]
     told = ["It counts " + c + "." if c else "" for c in counts]
     rule = rule_of(entry)
     known = [c for c in counts if c]
@@ -179,7 +174,7 @@ def ask_all(
                 statement = entry.statement
                 print("\n" + statement, file=stdout)
             for axis, size in zip(entry.axes, entry.shape, strict=False):
-                sizes[ALSO.get(axis, axis)] = sizes[axis] = size
+                sizes[CLASS_AXES.get(axis, axis)] = sizes[axis] = size
             if not ask(entry, sizes, stdin, stdout, score):
                 return
     score.over = True

@@ -123,7 +123,7 @@ class Text:
 
     def _values(self, entry: "Entry", block: Block) -> list[str]:
         """The numbers: rows labelled by token, columns grouped by head."""
-        axes, numbers = self._roles(entry, block), entry.numbers()
+        axes, numbers = walk_axes(entry, by_head(block.entries)), entry.numbers()
         if numbers.dim() == 0:
             return ["  " + number(numbers.item())]
         if axes[-3:] == ["T", "H", "D"]:  # a row is a token: its heads side by side
@@ -229,18 +229,6 @@ class Text:
             return f"position {index}"
         return f"row {index}" if axis else ""
 
-    @staticmethod
-    def _roles(entry: "Entry", block: Block) -> list[str]:
-        """The entry's axes by the walk's letters, whatever a class calls them."""
-        split = [e for e in block.entries if "num_heads" in e.axes and block.numbers]
-        if not split:
-            return list(entry.axes)
-        letters = dict(CLASS_AXES)
-        # d_out is heads side by side where its numbers are also indexed by head
-        if any(address(entry) == address(other) for other in split):
-            letters["d_out"] = "H*D"
-        return [letters.get(axis, axis) for axis in entry.axes]
-
     def _wrong_turn(self, turn: WrongTurn, block: Block) -> list[str]:
         lines = ["", *wrap(f"Wrong turn: {turn.says}")]
         lines += self._entries(turn.entries, block, "  ")
@@ -257,7 +245,7 @@ class Text:
         lines: list[list[str]] = []
         seen = set()
         for entry in block.entries:
-            axes = self._roles(entry, block)
+            axes = walk_axes(entry, by_head(block.entries))
             if entry.name and "T" in axes and (entry.name, entry.shape) not in seen:
                 seen.add((entry.name, entry.shape))
                 lines += followed(entry, block.follow, axes.index("T"))
@@ -313,6 +301,20 @@ def followed(entry: "Entry", position: int, at: int) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def by_head(entries: list["Entry"]) -> set[int]:
+    """The storages whose numbers a class also indexes by head."""
+    return {address(entry) for entry in entries if "num_heads" in entry.axes}
+
+
+def walk_axes(entry: "Entry", heads: set[int]) -> list[str]:
+    """The entry's axes by the walk's letters, whatever a class calls them.
+
+    heads: from `by_head`; d_out is heads side by side only where it is split so.
+    """
+    letters = CLASS_AXES | ({"d_out": "H*D"} if address(entry) in heads else {})
+    return [letters.get(axis, axis) for axis in entry.axes]
 
 
 def address(entry: "Entry") -> int:
