@@ -451,7 +451,4 @@ def listing(titles: list[Title]) -> Iterator[str]:
     wide = max(len(title.title) for title in titles)
     for title in titles:
         quoted = "; ".join(title.headings)
-        start = f"{title.number:>4}  {title.title.ljust(wide)}  "
-        yield from (
-            wrap(start + quoted, "", " " * len(start)) if quoted else [start.rstrip()]
-        )
+        yield f"{title.number:>4}  {title.title.ljust(wide)}  {quoted}".rstrip()
