@@ -67,6 +67,7 @@ def tensor(entry: "Entry", numbers: bool = True) -> dict[str, Any]:
     small = numbers and entry.tensor.numel() <= MOST_VALUES
     return {
         "name": entry.name or entry.expression,
+        "link": not entry.name,
         "statement": entry.statement,
         "shape": list(entry.shape),
         "axes": list(entry.axes),

@@ -50,7 +50,7 @@ def check_target(path: str, force: bool) -> None:
     target = Path(path)
     try:
         os.stat(target)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:  # such as a name that is too long
         reason = getattr(error, "strerror", None) or error
