@@ -228,7 +228,7 @@ def opened(browser: Any, made: Path) -> Iterator[Opened]:
 
 SIZES = [
     (),
-    ("--heads", "3", "--head-dim", "2", "--d-in", "5", "--dropout", "0.25"),
+    ("--heads", "3", "--head-dim", "2", "--d-in", "5", "--dropout", "0.05"),
     ("--heads", "1", "--text", "The river bank was muddy and the river was old"),
 ]
 
