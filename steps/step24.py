@@ -1,10 +1,9 @@
 """Step 24: the same attention at GPT-2's size
 
-GPT-2's smallest model is 768 wide, with 12 heads of 64. Here the text, over and over,
-makes 64 tokens of that width, whatever sizes the walk has. The class does the same
-lines as at any other size; then PyTorch's own two ways get the same weights. Only
-shapes are shown: the numbers are compared in the checks. T and D are both 64, so it is
-the names of the axes that tell (H, T, D) from (H, T, T).
+GPT-2's smallest model is 768 wide, with 12 heads of 64. Here the text, repeated or cut,
+makes 64 tokens of that width, whatever sizes the walk has, and PyTorch's own two ways
+get the class's weights. Only shapes are shown: the numbers are compared in the checks.
+T and D are both 64: it is the names of the axes that tell (H, T, D) from (H, T, T).
 """
 
 from steps import attention
@@ -30,7 +29,6 @@ def step(token_ids, seed):
         torch_mha = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
     x = (token_vectors + position_vectors).view(B, T, width)  # (B, T, H*D)
     class_vectors = mha(x)  # (B, T, H*D)
-
     layers = mha.W_query, mha.W_key, mha.W_value
     q, k, v = (a(x).view(B, T, H, D).transpose(1, 2) for a in layers)  # (B, H, T, D)
     may_attend = torch.ones(T, T, dtype=torch.bool).tril()  # (T, T)
