@@ -154,7 +154,7 @@ class Text:
         rows = some(height, ROWS, keep=block.follow if row == "T" else None)
         labels = {r: self._label(row, r, block, height) for r in rows if r is not None}
         margin = max(columns(label) for label in labels.values())
-        shown = some(width, max((WIDTH - 6 - margin) // 11, 3))
+        shown = some(width, max((WIDTH - 6 - margin) // 12, 3))
         picked = [c for c in shown if c is not None]
         cells = {r: {c: number(numbers[r, c].item()) for c in picked} for r in labels}
         titles = {c: column_title(column, c, block) for c in picked}
@@ -351,7 +351,7 @@ def number(value: Any) -> str:
         return str(value)
     if value != value or value in (float("inf"), float("-inf")):
         return str(value)
-    text = f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"
+    text = f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}"
     return "0.0000" if text == "-0.0000" else text
 
 
