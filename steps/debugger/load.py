@@ -19,6 +19,7 @@ from typing import Any
 
 from steps.errors import UserError
 from steps.pytorch import nn, torch
+from steps.walk.source import line_of
 
 
 class TooLong(BaseException):
@@ -212,16 +213,6 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
             raise UserError(f"{at}running it raises {first_line(error)}") from None
         return module, f"{at}running it raises {first_line(error)}"
     return module, ""
-
-
-def line_of(error: BaseException, file: str) -> int | None:
-    """The innermost line of `file` on the way to an error."""
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
 
 
 def first_line(error: BaseException) -> str:

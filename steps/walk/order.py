@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from steps.walk.source import Source
+from steps.walk.source import Source, line_of
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -261,7 +261,7 @@ class Walk:
             try:
                 result = function(**arguments)
             except raises as error:
-                statement = source.at_line(self._line_of(error, source.file))
+                statement = source.at_line(line_of(error, source.file) or 0)
                 failed = (f"{type(error).__name__}: {error}", statement)
         outputs = {}
         if not failed and names:
@@ -271,16 +271,6 @@ class Walk:
             return outputs, [], failed
         recorder.name_outputs(source.file, function.__name__, outputs)
         return outputs, recorder.entries, failed
-
-    @staticmethod
-    def _line_of(error: BaseException, file: str) -> int:
-        """The line of `file` that led to the error."""
-        line, trace = 0, error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == file:
-                line = trace.tb_lineno
-            trace = trace.tb_next
-        return line
 
 
 def uses_torch() -> bool:

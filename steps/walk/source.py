@@ -179,11 +179,6 @@ class Source:
         """The functions at the top of this file."""
         return list(self._functions)
 
-    def takes(self, function: str) -> list[str]:
-        """The names of a function's parameters."""
-        arguments = self._functions[function].args
-        return [argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)]
-
     def at_line(self, line: int) -> str:
         """The statement that stands at a line."""
         node = self._places[1].get(line)
@@ -205,6 +200,16 @@ class Source:
 def span(node: ast.AST) -> tuple[int, ...]:
     """(line, end line, column, end column), in the order of `Place`."""
     return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)  # type: ignore[attr-defined]
+
+
+def line_of(error: BaseException, file: str) -> int | None:
+    """The innermost line of `file` on the way to an error."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
 
 
 SOURCES: dict[tuple[str, str], Source] = {}
