@@ -17,8 +17,15 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is mi
 
 
 def make(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    # As a reader's shell would: `make test` hands its own flags and level down.
+    outer = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS", "N", "ARGS"}
     return subprocess.run(
-        ["make", *arguments], cwd=cwd, capture_output=True, encoding="utf-8", timeout=60
+        ["make", *arguments],
+        cwd=cwd,
+        env={name: value for name, value in os.environ.items() if name not in outer},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
     )
 
 
