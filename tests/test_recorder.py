@@ -237,6 +237,10 @@ def test_contiguous_copies_nothing_for_one_head(record) -> None:
         ("x[:, 1:3]", "rearranged"),
         ("x * 1.5", "computed"),
         ("x.abs()", "computed"),  # the same numbers here, by luck
+        ("x.max()", "computed"),  # it compares, though its result was there
+        ("x.amin(dim=-1)", "computed"),
+        ("-x", "computed"),
+        ("x.mean(dim=1)", "computed"),
         ("x.softmax(dim=-1)", "computed"),
         ("torch.zeros(2, 3)", "computed"),
     ],
@@ -244,6 +248,26 @@ def test_contiguous_copies_nothing_for_one_head(record) -> None:
 def test_origins_are_measured(record, call: str, origin: str) -> None:
     entry = record(f"def run(x):\n    made = {call}\n", x=X)[-1]
     assert entry.origin == origin
+
+
+def test_weights_are_computed_where_drawn_and_copied_where_loaded(tmp_path) -> None:
+    module = loaded(
+        tmp_path,
+        """
+        from steps.pytorch import loaded
+
+        def run(weight):
+            drawn = nn.Linear(6, 4, bias=False)
+            given = loaded(nn.Linear(6, 4, bias=False), {"weight": weight})
+            return drawn, given
+        """,
+    )
+    file = str(module.__file__)
+    with torch.no_grad(), Recorder([file]) as recorder:
+        drawn, given = module.run(X[0])
+    recorder.name_outputs(file, "run", {"drawn": drawn, "given": given})
+    origins = {entry.name: entry.origin for entry in recorder.entries}
+    assert origins == {"drawn.weight": "computed", "given.weight": "copied"}
 
 
 def test_calls_of_other_files_count_as_the_call_that_led_there(record) -> None:

@@ -103,6 +103,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         self._positions: dict[CodeType, list[tuple]] = {}
         self._owners: dict[int, tuple[str, torch.Tensor]] = {}
         self._axes: dict[int, tuple[tuple[str, ...], torch.Tensor]] = {}
+        self._filled: dict[int, torch.Tensor] = {}  # weights given an earlier one's
         self._counts: dict[tuple, int] = {}
         self._last: tuple[Any, ...] = ()
         self._read: tuple[Any, ...] = ()  # by the last call, and what it called
@@ -125,6 +126,8 @@ class Recorder(torch.overrides.TorchFunctionMode):
         kwargs = kwargs or {}
         frame, callee = self._caller()
         if frame is None:
+            if func is torch.Tensor.copy_:
+                self._filled[id(args[0])] = args[0]
             return func(*args, **kwargs)
         tensors = list(tensors_in((args, kwargs)))
         versions = [tensor._version for tensor in tensors]
@@ -320,7 +323,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             stride=tuple(tensor.stride()),
             offset=int(tensor.storage_offset()),
             contiguous=tensor.is_contiguous(),
-            origin="computed",
+            origin="copied" if id(tensor) in self._filled else "computed",
             shares_storage_with=None,
             axes=axes,
             values=tensor.detach().clone() if small else None,
@@ -539,6 +542,7 @@ def is_copy(func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
 
 
 def scrambled(value: torch.Tensor) -> torch.Tensor:
-    """A function of each number; no sum, absolute value or maximum commutes with it."""
-    finite = value.nan_to_num(nan=5.0, posinf=7.0, neginf=-11.0)
-    return finite.mul(finite).sub_(finite, alpha=3).sub_(1)
+    """-(x^3 + x^2 + x) - 1 of each number x. It falls as x grows, so a maximum does not
+    commute with it, and neither does a sum, mean, sign change or absolute value."""
+    x = value.nan_to_num(nan=5.0, posinf=7.0, neginf=-11.0)
+    return x.mul(x).add_(x).add_(1).mul_(x).neg_().sub_(1)
