@@ -15,7 +15,6 @@ from steps.attention import MultiHeadAttention
 from steps.pytorch import loaded, seeded, torch
 
 ALSO_RECORD = (attention.__file__,)  # forward's own lines
-HEADS = ("head_queries", "head_keys", "head_values")
 
 
 def step(
@@ -26,22 +25,22 @@ def step(
     no_bias = torch.zeros(d_out)  # (d_out)
     with seeded(seed):  # for the weights it is made with, which are replaced
         mha = MultiHeadAttention(d_in, d_out, context_length, dropout, H)
-    weights = {
+    mha_weights = {
         "W_query.weight": mha_W_query.weight,
         "W_key.weight": mha_W_key.weight,
         "W_value.weight": mha_W_value.weight,
         "out_proj.weight": out_proj.weight,
         "out_proj.bias": no_bias,  # the class's layer has one, step 19's has none
     }
-    mha = loaded(mha, weights)
+    mha = loaded(mha, mha_weights)
     with seeded(seed):  # for dropout, as in step 18
         context_vec = mha(x_batch)
-    return weights, context_vec
+    return mha_weights, context_vec
 
 
 def wrong_heads(d_in, H, D, context_length, dropout):
-    """a number of heads that does not divide d_out, so that one would be left without a
-    slice; the constructor refuses it"""
+    """a number of heads that does not divide d_out: no slices of equal width would use
+    all of it, and the constructor refuses"""
     d_out = H * D
     num_heads = next(number for number in range(2, d_out + 2) if d_out % number)
     return MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads)

@@ -3,9 +3,9 @@
 Article: "Single-Head Attention and Stacked Attention Layers"
 
 Print the shape after each step; the first that differs from the expected one is where
-the bug begins. But most bugs change no shape. Here is a class with one planted fault,
-run beside the class of step 21 on the same input with the same weights: where does it
-go wrong?
+the bug begins. But most bugs change no shape. Here is a class with one planted slip,
+made for queries, keys and values alike, run beside the class of step 21 on the same
+input with the same weights: where does it go wrong?
 
 Give this step your own file, `python -m steps.step23 my_attention.py`, and it examines
 the attention class in it in the same way.
@@ -13,25 +13,14 @@ the attention class in it in the same way.
 
 from steps.attention import MultiHeadAttention
 from steps.debugger.planted import PlantedAttention
-from steps.pytorch import loaded, seeded, torch
+from steps.pytorch import loaded, seeded
 
 
-def step(
-    x_batch, mha_W_query, mha_W_key, mha_W_value, out_proj, context_length, d_in, H, D,
-    seed,
-):  # fmt: skip
-    no_bias = torch.zeros(H * D)  # (H*D)
-    weights = {
-        "W_query.weight": mha_W_query.weight,
-        "W_key.weight": mha_W_key.weight,
-        "W_value.weight": mha_W_value.weight,
-        "out_proj.weight": out_proj.weight,
-        "out_proj.bias": no_bias,
-    }
+def step(x_batch, mha_weights, context_length, d_in, H, D, seed):
     with seeded(seed):  # for the weights they are made with, which are replaced
         right = MultiHeadAttention(d_in, H * D, context_length, 0.0, H)
         planted = PlantedAttention(d_in, H * D, context_length, 0.0, H)
-    right, planted = loaded(right, weights), loaded(planted, weights)
+    right, planted = loaded(right, mha_weights), loaded(planted, mha_weights)
     right_contexts = right(x_batch)  # (B, T, H*D)
     planted_contexts = planted(x_batch)  # (B, T, H*D)
     classes = right, planted

@@ -6,10 +6,21 @@ from collections.abc import Sequence
 def count(number: int, noun: str) -> str:
     """A number and its noun.
 
-    >>> count(1, "head"), count(2, "head")
-    ('1 head', '2 heads')
+    >>> count(1, "head"), count(2, "head"), count(2, "process")
+    ('1 head', '2 heads', '2 processes')
     """
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def span(noun: str, first: int, size: int) -> str:
+    """A noun and its numbers, `size` of them from `first` on; "" for numbers alone.
+
+    >>> span("row", 3, 3), span("row", 5, 1), span("", 0, 2)
+    ('rows 3 to 5', 'row 5', '0 to 1')
+    """
+    numbers = str(first) if size == 1 else f"{first} to {first + size - 1}"
+    return f"{noun}{'s' * (size != 1)} {numbers}" if noun else numbers
 
 
 def listed(words: Sequence[str], most: int = 12) -> str:

@@ -2,14 +2,14 @@
 
 from steps.compare import close, equal
 from steps.walk.order import Table
+from steps.words import span
 
 
 def notes(H, D):
     rows = []
     for head in range(H):
-        first, last = head * D, (head + 1) * D - 1
-        span = str(first) if first == last else f"{first}-{last}"
-        rows.append((f"head {head + 1} (index {head})", span, span))
+        own = span("", head * D, D)
+        rows.append((f"head {head + 1} (index {head})", own, own))
     yield Table(("head", "rows of each weight", "columns of each output"), tuple(rows))
 
 

@@ -3,10 +3,16 @@
 from steps.compare import equal, true
 from steps.pytorch import torch
 from steps.walk.order import Table
-from steps.words import count
+from steps.words import count, span
 
 
-def notes(packed_queries, inputs, B, T, H, D):
+def notes(packed_queries, inputs, follow, B, T, H, D):
+    yield (
+        f"Before the transpose, each token holds {count(H, 'head')}: "
+        f"queries_by_token[0, {follow}] is {inputs[follow]}'s, {H} x {D}. After it, "
+        f"each head holds {count(T, 'token')}: head_queries[0, 0] is head 1's, "
+        f"{T} x {D}."
+    )
     same = "is" if H == 1 or T == 1 else "is not"
     yield (
         f"{packed_queries.numel()} elements throughout: {B} x {T} x {H * D} = {B} x "
@@ -20,10 +26,9 @@ def notes(packed_queries, inputs, B, T, H, D):
     wrong = numbers.view(B, H, T, D)[0]
 
     def owner(row):
-        first, last = int(row[0]), int(row[-1])
-        span = str(first) if first == last else f"{first}-{last}"
+        first = int(row[0])
         token, head = divmod(first // D, H)
-        return f"{inputs[token]}, head {head + 1}: elements {span}"
+        return f"{inputs[token]}, head {head + 1}: {span('element', first, D)}"
 
     rows = tuple(
         (f"[0, {h}, {t}]", owner(right[h, t]), owner(wrong[h, t]))
@@ -34,21 +39,22 @@ def notes(packed_queries, inputs, B, T, H, D):
 
 
 def checks(
-    packed_queries,
-    queries_by_token,
-    head_queries,
-    wrong_queries,
-    inputs,
-    follow,
-    T,
-    H,
-    D,
-):
+    packed_queries, packed_keys, packed_values,
+    queries_by_token, keys_by_token, values_by_token,
+    head_queries, head_keys, head_values,
+    wrong_queries, inputs, follow, T, H, D,
+):  # fmt: skip
     yield (
-        "view and transpose share the storage of the projection",
+        "view and transpose share the storage of the projection: queries, keys, values",
         equal(
-            [head_queries.data_ptr(), queries_by_token.data_ptr()],
-            [packed_queries.data_ptr()] * 2,
+            [
+                tensor.data_ptr()
+                for tensor in (
+                    *(queries_by_token, keys_by_token, values_by_token),
+                    *(head_queries, head_keys, head_values),
+                )
+            ],
+            [t.data_ptr() for t in (packed_queries, packed_keys, packed_values)] * 2,
         ),
     )
     yield (

@@ -5,11 +5,12 @@ from steps.attention import MultiHeadAttention
 from steps.compare import close, equal, true
 from steps.pytorch import seeded, torch
 from steps.walk.order import Drawing, Table
+from steps.words import listed, span
 
 HEADS = ("head_queries", "head_keys", "head_values")
 
 
-def notes(record, x_batch, context_vec, weights, context_length, d_in, T, H, D):
+def notes(record, x_batch, context_vec, mha_weights, context_length, d_in, T, H, D):
     lines = [entry for entry in record if entry.place.file == attention.__file__]
     made = {entry.name: entry for entry in reversed(lines)}  # the first of each name
     came, went, d_out = tuple(x_batch.shape), tuple(context_vec.shape), H * D
@@ -33,7 +34,7 @@ def notes(record, x_batch, context_vec, weights, context_length, d_in, T, H, D):
     sources = ("step 14", "step 14", "step 14", "step 19", "zeros")
     rows = [
         (name, str(tuple(weight.shape)), source)
-        for (name, weight), source in zip(weights.items(), sources, strict=True)
+        for (name, weight), source in zip(mha_weights.items(), sources, strict=True)
     ]
     yield Table(("parameter", "shape", "numbers from"), tuple(rows))
     yield (
@@ -103,18 +104,12 @@ def columns(H, D):
         last = owner[c]
     heads = range(H) if H <= 4 else [*range(3), H - 1]
     spans = [
-        f"head {head + 1} (index {head}): {span('column', index[head].tolist())}"
+        f"head {head + 1} (index {head}): {span('column', head * D, D)}"
         for head in heads
     ]
     if H > 4:
         spans.insert(3, "...")
     return Drawing((f"column of queries {top}", f"belongs to head   {below}", *spans))
-
-
-def span(what, numbers):
-    if len(numbers) == 1:
-        return f"{what} {numbers[0]}"
-    return f"{what}s {numbers[0]} to {numbers[-1]}"
 
 
 def path(made, lines, came):
@@ -158,10 +153,6 @@ def path(made, lines, came):
     beside("| out_proj", "")
     stage("context_vec", "", made["context_vec"])
     return Drawing(tuple(drawing))
-
-
-def listed(names):
-    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
 
 
 def checks(

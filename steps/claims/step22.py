@@ -3,9 +3,9 @@
 from steps.attention import MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.compare import close, differ, equal
 from steps.pytorch import seeded, torch, undrawn
+from steps.step22 import ROLES
 from steps.walk.order import Drawing, Table
-
-ROLES = ("W_query", "W_key", "W_value")
+from steps.words import span
 
 
 def notes(classes, x_batch, d_in, H, D):
@@ -14,7 +14,7 @@ def notes(classes, x_batch, d_in, H, D):
     yield "Keys and values are projected and split in the same two ways."
     yield draws(wrapper, d_in, H, D)
     if H > 1:
-        second = span("numbers" if d_in * D > 1 else "number", d_in * D, d_in * D)
+        second = span("number", d_in * D, d_in * D)
         yield (
             "One seed draws the same numbers for both, and cannot make them equal: the "
             "wrapper finishes one head before the next, the class one role before the "
@@ -86,10 +86,6 @@ def total(weights):
     return f"{sum(weight.numel() for weight in weights):,}"
 
 
-def span(what, first, size):
-    return f"{what} {first}" + (f" to {first + size - 1}" if size > 1 else "")
-
-
 def shape(tensor):
     return str(tuple(tensor.shape))
 
@@ -101,12 +97,11 @@ def draws(wrapper, d_in, H, D):
     rows = []
     for turn, name in enumerate(names):
         role, head = ROLES[turn // H], turn % H
-        rows_of_head = span("rows" if D > 1 else "row", head * D, D)
         rows.append(
             (
-                span("", turn * size, size).strip(),
+                span("", turn * size, size),
                 name.removesuffix(".weight"),
-                f"{role}, {rows_of_head} (head {head + 1})",
+                f"{role}, {span('row', head * D, D)} (head {head + 1})",
             )
         )
     return Table(("numbers drawn", "in the wrapper", "in the class"), tuple(rows))

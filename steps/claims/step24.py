@@ -5,6 +5,7 @@ from steps.pytorch import torch
 from steps.scale.cost import LENGTHS, fused_bytes, kept, score_elements, size
 from steps.step24 import HEAD_DIM, HEADS, WIDTH, fused_attention
 from steps.walk.order import Table
+from steps.words import span
 
 FEW = 4  # tokens; what is kept for training is measured at this length
 
@@ -14,7 +15,7 @@ def notes():
     rows = []
     for place, layer in enumerate(("W_query", "W_key", "W_value")):
         at = place * WIDTH
-        rows.append((layer, f"{at}-{at + WIDTH - 1}", f"{at}-{at + D - 1}"))
+        rows.append((layer, span("", at, WIDTH), span("", at, D)))
     yield Table(("rows of in_proj_weight", "all heads", "head 1"), tuple(rows))
     yield "The scores of one sentence, and what the fused form keeps instead, to train:"
     costs = []
@@ -56,7 +57,8 @@ def checks(
         rows = slice(last - HEAD_DIM, last)
         own = x @ torch_mha.in_proj_weight[rows].T + torch_mha.in_proj_bias[rows]
         yield (
-            f"rows {rows.start}-{last - 1} of in_proj_weight: the last head's {name}",
+            f"{span('row', rows.start, HEAD_DIM)} of in_proj_weight: the last head's "
+            + name,
             close(own, heads[:, -1]),
         )
     yield (
