@@ -1,7 +1,7 @@
 """PyTorch, imported in one place: quietly, and with one clear line where it is missing.
 
 A bare torch install warns that NumPy is missing; nothing here uses NumPy, so that one
-warning is dropped, and only while torch is imported.
+warning is dropped, and only while torch, or a part of it, is imported.
 """
 
 import copy
@@ -12,11 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+
+@contextmanager
+def without_numpy() -> Iterator[None]:
+    """Drop the remark that NumPy is missing: parts of torch make it when imported."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+        yield
+
+
 collecting = gc.isenabled()
 gc.disable()  # an import makes next to no garbage, and looking for it takes long
 try:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    with without_numpy():
         import torch
         from torch import nn
 except ModuleNotFoundError as missing:
@@ -28,7 +36,15 @@ finally:
     if collecting:
         gc.enable()
 
-__all__ = ["PUBLISHED_TORCH", "loaded", "nn", "seeded", "torch", "undrawn"]
+__all__ = [
+    "PUBLISHED_TORCH",
+    "loaded",
+    "nn",
+    "seeded",
+    "torch",
+    "undrawn",
+    "without_numpy",
+]
 
 PUBLISHED_TORCH = "2.13.0"  # the release that the printed numbers come from
 

@@ -1,20 +1,9 @@
 """What is measured on: the device, and a line that names the machine."""
 
 import platform
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from steps.errors import UserError
 from steps.pytorch import torch
-
-
-@contextmanager
-def quietly_without_numpy() -> Iterator[None]:
-    """Drop the remark that NumPy is missing: parts of torch say it when imported."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-        yield
 
 
 def check_device(device: str, count: int = 1) -> None:

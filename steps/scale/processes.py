@@ -25,10 +25,12 @@ from typing import Any
 
 from steps.compare import Outcome, close, equal
 from steps.errors import UserError
-from steps.pytorch import torch
-from steps.scale.machine import check_device, quietly_without_numpy
+from steps.pytorch import torch, without_numpy
+from steps.scale.machine import check_device
 from steps.scale.report import say
 from steps.scale.report import tell as tell_checks
+from steps.words import count as counted
+from steps.words import span
 
 LIMIT = 120.0  # seconds until processes that are not done are given up
 GRACE = 1.0  # seconds in which the others show who failed first
@@ -234,7 +236,7 @@ def share(
     rank: int, count: int, token_ids: list[int], seed: int, device: str
 ) -> dict[str, Any]:
     """Run this process's heads, and compare with the whole computed by itself."""
-    with quietly_without_numpy():
+    with without_numpy():
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.tensor.parallel import (
             ColwiseParallel,
@@ -290,7 +292,7 @@ def check_held(outcome: Any, name: str) -> None:
 
 def collectives() -> Any:
     """A context that lists what is sent between processes: (operation, shape)."""
-    with quietly_without_numpy():
+    with without_numpy():
         from torch.distributed.tensor import DTensor
         from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -300,7 +302,9 @@ def collectives() -> Any:
             super().__enter__()
             return self.sent
 
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+        ) -> Any:
             if any(issubclass(kind, DTensor) for kind in types):
                 return NotImplemented  # it is run again on the local parts
             name = func.overloadpacket.__name__
@@ -318,25 +322,22 @@ def collectives() -> Any:
 def tell(reports: list[dict[str, Any]], seed: int) -> int:
     """Print what every process holds and did; 1 when an output differs."""
     hosts = {report["host"] for report in reports}
-    say(
-        f"{count_of(len(reports), 'process')} on {count_of(len(hosts), 'host')}, "
-        f"seed {seed}"
-    )
+    where = f"{counted(len(reports), 'process')} on {counted(len(hosts), 'host')}"
+    say(f"{where}, seed {seed}")
     for rank, report in enumerate(reports):
         low, high = report["heads"]
         heads = f"heads {low + 1} to {high} (index {low} to {high - 1})"
         if high - low == 1:
             heads = f"head {high} (index {low})"
-        first, last = report["rows"][0], report["rows"][1] - 1
+        first, end = report["rows"]
+        own = end - first
         held = {name: tuple(shape) for name, shape in report["held"].items()}
         where = f" on {report['host']}" if len(hosts) > 1 else ""
         say()
         say(f"process {rank}{where}: {heads}")
-        say(
-            f"  rows {first}-{last} of W_query, W_key and W_value, "
-            f"each {held['W_query']}"
-        )
-        say(f"  columns {first}-{last} of out_proj, {held['out_proj']}")
+        rows, columns = span("row", first, own), span("column", first, own)
+        say(f"  {rows} of W_query, W_key and W_value, each {held['W_query']}")
+        say(f"  {columns} of out_proj, {held['out_proj']}")
         sent = [f"{name} of {tuple(shape)}" for name, shape in report["sent"]]
         say(f"  sent between the processes: {', '.join(sent) or 'nothing'}")
     say()
@@ -348,11 +349,6 @@ def tell(reports: list[dict[str, Any]], seed: int) -> int:
         )
         for rank, report in enumerate(reports)
     )
-
-
-def count_of(count: int, thing: str) -> str:
-    plural = thing + ("es" if thing.endswith("s") else "s")
-    return f"{count} {thing if count == 1 else plural}"
 
 
 def child(task: dict[str, Any]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from steps.compare import Outcome
 from steps.walk.order import Table
-from steps.walk.text import table, wrap
+from steps.walk.text import checked, table, wrap
 
 
 def say(text: str = "") -> None:
@@ -22,12 +22,6 @@ def tell(checks: Iterable[tuple[str, Outcome]]) -> int:
     print("Checks")
     code = 0
     for claim, outcome in checks:
-        print(
-            "\n".join(
-                wrap(f"{'holds' if outcome else 'FAILS'}  {claim}", "  ", "         ")
-            )
-        )
-        if not outcome:
-            print("\n".join(wrap(outcome.detail, "         ")))
-            code = 1
+        print("\n".join(checked(claim, outcome.holds, outcome.detail)))
+        code = code if outcome else 1
     return code

@@ -18,14 +18,13 @@ from typing import Any
 
 from steps.attention import MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.compare import Outcome, close
-from steps.pytorch import loaded, nn, seeded, torch
+from steps.pytorch import loaded, nn, seeded, torch, without_numpy
 from steps.scale.cost import size
-from steps.scale.machine import check_device, named, quietly_without_numpy
+from steps.scale.machine import check_device, named
 from steps.scale.report import say, show, tell
+from steps.step24 import HEAD_DIM, HEADS, WIDTH
 from steps.walk.order import Table
 
-HEADS, HEAD_DIM = 12, 64
-WIDTH = HEADS * HEAD_DIM
 LENGTH = 1024
 GROWTH = (128, 256, 512, 1024, 2048)
 SECONDS = 20.0  # of rounds; at least LEAST of them, at most MOST
@@ -132,7 +131,7 @@ def flexible(length: int, device: str) -> Callable[..., torch.Tensor]:
     os.environ.setdefault(
         "TORCHINDUCTOR_COMPILE_THREADS", "1"
     )  # no processes of its own
-    with quietly_without_numpy():
+    with without_numpy():
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
         blocks = create_block_mask(
@@ -141,7 +140,7 @@ def flexible(length: int, device: str) -> Callable[..., torch.Tensor]:
     compiled = torch.compile(flex_attention)
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        with quietly_without_numpy():
+        with without_numpy():
             return compiled(q, k, v, block_mask=blocks)
 
     return call

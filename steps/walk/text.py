@@ -66,13 +66,10 @@ class Text:
         if block.checks:
             lines += ["", self._paint("Checks", "bold")]
             for check in block.checks:
-                word = "holds" if check.holds else "FAILS"
-                claim = wrap(f"{word}  {check.claim}", "  ", "         ")
+                told = checked(check.claim, check.holds, check.detail)
                 if not check.holds:
-                    claim[0] = claim[0].replace(word, self._paint(word, word), 1)
-                lines += claim
-                if not check.holds:
-                    lines += wrap(check.detail, "         ", "         ")
+                    told[0] = told[0].replace("FAILS", self._paint("FAILS", "FAILS"), 1)
+                lines += told
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
     def _paint(self, text: str, colour: str) -> str:
@@ -420,6 +417,12 @@ def noted(note: str | Table | Drawing) -> list[str]:
     if isinstance(note, Drawing):
         return [f"  {line}" for line in note.lines]
     return table(note) if isinstance(note, Table) else wrap(note)
+
+
+def checked(claim: str, holds: bool, detail: str) -> list[str]:
+    """A claim and whether it holds; what was found instead where it does not."""
+    lines = wrap(f"{'holds' if holds else 'FAILS'}  {claim}", "  ", " " * 9)
+    return lines if holds else lines + wrap(detail, " " * 9)
 
 
 def table(note: Table) -> list[str]:
