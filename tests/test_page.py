@@ -124,6 +124,16 @@ class TestWhereItGoes:
         assert says in ran.err
         assert [f.name for f in tmp_path.iterdir()] == ["f"]
 
+    def test_never_over_the_file_that_is_examined(self, tmp_path: Path) -> None:
+        file = tmp_path / "mine.py"
+        file.write_text("years = 'of work'", encoding="utf-8")
+        beside = f"{tmp_path}/../{tmp_path.name}/mine.py"
+        ran = main("--check", f"{file}:Mine", "--page", beside, "--force")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.count("\n") == 1
+        assert "--page" in ran.err
+        assert file.read_text(encoding="utf-8") == "years = 'of work'"
+
     def test_all_or_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

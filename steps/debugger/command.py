@@ -1,11 +1,13 @@
 """`--check FILE...`: examine files and print what was found."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from steps.debugger.result import EXIT
+from steps.errors import UserError
 
 
 def seconds(text: str) -> float:
@@ -72,6 +74,10 @@ def check(
     if page is not None:
         from steps.walk.page import check_target, write_report
 
+        if os.path.realpath(page) in [
+            os.path.realpath(split_target(target)[0]) for target in files
+        ]:
+            raise UserError(f"--page: {page} is to be examined; name another file")
         check_target(page, force)
     results = []
     for number, target in enumerate(files):
@@ -100,36 +106,18 @@ def step(file: str, argv: Sequence[str] | None = None) -> NoReturn:
 
 def names_files(given: list[str]) -> bool:
     """Whether the arguments are the debugger's: a file, or a flag that only it has."""
-    takes_value = (
-        "--text",
-        "--d-in",
-        "--heads",
-        "--head-dim",
-        "--dropout",
-        "--seed",
-        "--follow",
+    from steps.walk.command import parser
+
+    both = parser("steps.step23", "")
+    add_flags(both)
+    both.add_argument("--json", action="store_true")
+    both.add_argument("files", nargs="*")
+    given = [argument for argument in given if argument not in ("-h", "--help")]
+    asked, bare = (
+        both.parse_known_intermixed_args(arguments)[0] for arguments in (given, [])
     )
-    skip = False
-    for argument in given:
-        if skip:
-            skip = False
-        elif argument in takes_value:
-            skip = True
-        elif (
-            argument == "--"
-            or not argument.startswith("-")
-            or argument == "-"
-            or argument.partition("=")[0]
-            in (
-                "--json",
-                "--timeout",
-                "--build",
-                "--causal",
-                "--no-causal",
-            )
-        ):
-            return True
-    return False
+    names = ("files", "json", "timeout", "build", "causal")
+    return any(getattr(asked, name) != getattr(bare, name) for name in names)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
