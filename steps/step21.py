@@ -43,14 +43,16 @@ def wrong_heads(d_in, H, D, context_length, dropout):
     all of it, and the constructor refuses"""
     d_out = H * D
     num_heads = next(number for number in range(2, d_out + 2) if d_out % number)
-    return MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads)
+    mha = MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads)
+    return mha
 
 
 def wrong_length(d_in, H, D, context_length, seed):
     """an input longer than the context_length that the mask was made for"""
     with seeded(seed):
         mha = MultiHeadAttention(d_in, H * D, context_length, 0.0, H)
-    return mha(torch.zeros(1, context_length + 1, d_in))
+    too_long = mha(torch.zeros(1, context_length + 1, d_in))
+    return too_long
 
 
 if __name__ == "__main__":

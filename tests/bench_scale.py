@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,9 +36,9 @@ def once(recorded: bool) -> dict[str, float]:
     from steps.walk.text import Text
 
     class Plain(Walk):
-        def _call(self, title: Any, function: Any, record: bool, raises: Any) -> Any:
-            record = record and title.number == 21
-            return super()._call(title, function, record, raises)
+        def recorder(self, title: Any, arguments: Any) -> Any:
+            watched = title.number == 21  # whose claims read the record
+            return super().recorder(title, arguments) if watched else nullcontext()
 
     values, _ = settings(parser("", "").parse_args(FLAGS))
     numbers = [title.number for title in titles()]

@@ -19,7 +19,7 @@ from typing import Any
 
 from steps.errors import UserError
 from steps.pytorch import nn, torch
-from steps.walk.source import line_of
+from steps.walk.source import trace_of
 
 
 class TooLong(BaseException):
@@ -203,8 +203,8 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
     except SystemExit:
         pass  # what was defined before is there
     except Exception as error:
-        place = line_of(error, file)
-        at = f"line {place}: " if place else ""
+        place = trace_of(error, file)
+        at = f"line {place.tb_lineno}: " if place else ""
         if isinstance(error, ModuleNotFoundError):
             raise UserError(
                 f"{at}imports {error.name!r}, which is not installed"

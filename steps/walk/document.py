@@ -16,8 +16,9 @@ MOST_VALUES = 1_000_000  # of one tensor; a larger one's "values" are null
 def write(settings: Mapping[str, Any], out: TextIO) -> int:
     """Write the whole walk; 1 when a check failed.
 
-    {"torch", "seed", "steps": [{"number", "title", "article", "tensors", "wrong_turns",
-    "notes", "checks"}]}; non-finite numbers are the strings "-inf", "inf" and "nan".
+    {"torch", "seed", "steps": [{"number", "title", "article", "code", "tensors",
+    "wrong_turns", "notes", "checks"}]}. "code" is every statement, as it stands and
+    with this run's sizes; non-finite numbers are the strings "-inf", "inf" and "nan".
     """
     numbers = [title.number for title in titles()]
     steps, holds = [], True
@@ -37,10 +38,12 @@ def step(block: Block) -> dict[str, Any]:
         "number": block.title.number,
         "title": block.title.title,
         "article": list(block.title.headings),
+        "code": [[code.text, code.here] for code in block.code],
         "tensors": [tensor(entry, block.numbers) for entry in block.entries],
         "wrong_turns": [
             {
                 "says": turn.says,
+                "code": [[code.text, code.here] for code in turn.code],
                 "tensors": [tensor(entry, block.numbers) for entry in turn.entries],
                 "statement": turn.statement,
                 "error": turn.error,

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from steps.walk.source import Source, line_of
+from steps.walk.source import Source, fill_in, trace_of
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -94,15 +94,29 @@ class Check:
     detail: str
 
 
+@dataclass(frozen=True)
+class Code:
+    """A statement of a step's function, whether it makes tensors or not."""
+
+    line: int
+    depth: int  # how many blocks it stands in
+    text: str  # of a block, its head
+    here: str  # with this run's sizes in place of their names
+
+
 @dataclass
 class WrongTurn:
     """A wrong turn that was taken for real: what it made, or the error it raised."""
 
-    function: str
     says: str
+    code: list[Code] = field(default_factory=list)  # up to the one that raised
     entries: list["Entry"] = field(default_factory=list)
     error: str = ""
-    statement: str = ""  # the one that raised
+
+    @property
+    def statement(self) -> str:
+        """The one that raised, if one did."""
+        return self.code[-1].text if self.error else ""
 
 
 @dataclass
@@ -117,6 +131,7 @@ class Block:
     numbers: bool = (
         True  # False: the tensors are too large to show more than their shapes
     )
+    code: list[Code] = field(default_factory=list)
     entries: list["Entry"] = field(default_factory=list)
     wrong_turns: list[WrongTurn] = field(default_factory=list)
     notes: list[str | Table | Drawing] = field(default_factory=list)
@@ -210,8 +225,7 @@ class Walk:
         module = importlib.import_module(title.module)
         doc = module.__doc__ or ""
         block = Block(title, says_of(doc))
-        outputs, block.entries, _ = self._call(title, module.step, show, raises=())
-        self.known.update(outputs)
+        self.known.update(self.call(title, module.step, block if show else None))
         block.tokens = list(self.known.get("inputs", []))
         block.follow, block.head_dim = self.known["follow"], self.known["D"]
         if getattr(
@@ -223,13 +237,8 @@ class Walk:
         local = {**self.known, "record": block.entries}
         for function in wrong_turns(module):
             says = " ".join((function.__doc__ or "").split())
-            turn = WrongTurn(function.__name__, says)
-            outputs, turn.entries, failed = self._call(
-                title, function, True, (RuntimeError, ValueError)
-            )
-            if failed:
-                turn.error, turn.statement = failed
-            local.update(outputs)
+            turn = WrongTurn(says)
+            local.update(self.call(title, function, turn))
             block.wrong_turns.append(turn)
         claims = importlib.import_module(title.claims)
         if hasattr(claims, "notes"):
@@ -239,38 +248,63 @@ class Walk:
             block.checks.append(Check(claim, outcome.holds, detail))
         return block
 
-    def _call(
-        self, title: Title, function: Callable, record: bool, raises: Any
-    ) -> tuple[dict[str, Any], list["Entry"], tuple[str, str] | None]:
-        """Run one function of a step: its outputs by name, its record, its error."""
-        source = title.source
-        arguments = {name: self.known[name] for name in needs(function)}
-        names = source.returns(function.__name__)
-        recorder: Any = nullcontext()
-        if record and uses_torch():
-            from steps.walk.recorder import Recorder
+    def call(
+        self, title: Title, function: Callable, part: Block | WrongTurn | None
+    ) -> dict[str, Any]:
+        """Run one function of a step, recorded where it is part of what is shown.
 
-            sizes = {k: v for k, v in self.known.items() if type(v) is int}
-            also = getattr(sys.modules[title.module], "ALSO_RECORD", ())
-            axes = self._axes(title)
-            files = [source.file, *also]
-            recorder = Recorder(files, arguments, axes, sizes, self._keep_calls)
-        failed = None
-        result: Any = ()
+        Returns its outputs by name, none where a wrong turn raised.
+        """
+        source, name = title.source, function.__name__
+        arguments = {need: self.known[need] for need in needs(function)}
+        names = source.returns(name)
+        recorder = nullcontext() if part is None else self.recorder(title, arguments)
+        raises = (RuntimeError, ValueError) if isinstance(part, WrongTurn) else ()
+        outputs: dict[str, Any] = {}
+        at, seen = sys.maxsize, vars(sys.modules[title.module]) | arguments
         with no_grad(), recorder:
             try:
                 result = function(**arguments)
+                if names:
+                    result = result if len(names) > 1 else [result]
+                    outputs = dict(zip(names, result, strict=True))
             except raises as error:
-                statement = source.at_line(line_of(error, source.file) or 0)
-                failed = (f"{type(error).__name__}: {error}", statement)
-        outputs = {}
-        if not failed and names:
-            result = result if len(names) > 1 else [result]
-            outputs = dict(zip(names, result, strict=True))
-        if isinstance(recorder, nullcontext):
-            return outputs, [], failed
-        recorder.name_outputs(source.file, function.__name__, outputs)
-        return outputs, recorder.entries, failed
+                assert isinstance(part, WrongTurn)
+                part.error = f"{type(error).__name__}: {error}"
+                place = trace_of(error, source.file)
+                assert place is not None
+                at, seen = place.tb_lineno, seen | place.tb_frame.f_locals
+        if part is not None:
+            part.code = list(code_of(source, name, at, seen | outputs))
+            if not isinstance(recorder, nullcontext):
+                recorder.name_outputs(source.file, name, outputs)
+                part.entries = recorder.entries
+        return outputs
+
+    def recorder(self, title: Title, arguments: Mapping[str, Any]) -> Any:
+        """What watches a step's function run: a `Recorder`, once there is torch."""
+        if not uses_torch():
+            return nullcontext()
+        from steps.walk.recorder import Recorder
+
+        sizes = {k: v for k, v in self.known.items() if type(v) is int}
+        also = getattr(sys.modules[title.module], "ALSO_RECORD", ())
+        files = [title.source.file, *also]
+        return Recorder(files, arguments, self._axes(title), sizes, self._keep_calls)
+
+
+def code_of(
+    source: Source, function: str, end: int, seen: Mapping[str, Any]
+) -> Iterator[Code]:
+    """The statements of a function, up to the one at line `end`."""
+    numbers = {k: v for k, v in seen.items() if type(v) in (int, float)}
+    for depth, statement in source.statements(function):
+        if statement.node.lineno <= end:
+            here = fill_in(statement.text, numbers)
+            name, _, value = here.partition(" = ")
+            if value.isdigit():  # a size that the function works out and keeps
+                numbers[name] = int(value)
+            yield Code(statement.node.lineno, depth, statement.text, here)
 
 
 def uses_torch() -> bool:

@@ -16,7 +16,6 @@ on the tensors themselves, never taken from the name of the function:
 
 import ast
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,12 +23,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 from steps.pytorch import loaded, nn, torch
-from steps.walk.source import Place, Source, Statement
+from steps.walk.source import Place, Source, Statement, fill_in
 
 SMALL = 16_384  # elements; larger results are kept by reference, not cloned
 
-# A name alone: no part of a longer one, no attribute, call or keyword.
-LONE_NAME = re.compile(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*(?![\w.(\[=\"'])")
 FILLING = ("__init__", "reset_parameters")  # a layer getting its weights
 HOUSEKEEPING = loaded.__code__.co_filename  # seeds and weights, no step of its own
 
@@ -44,6 +41,7 @@ class Entry:
     sizes: dict[str, Any]  # the numbers and shapes that the statement could name
     function: str  # torch's name of the call, such as "view"
     place: Place
+    outer: int  # the line of the first file that led to the call: often its own
     tensor: torch.Tensor  # kept alive: its address must not be used again
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -71,8 +69,8 @@ class Entry:
 class Recorder(torch.overrides.TorchFunctionMode):
     """Record the torch calls that `files` make while this context is open.
 
-    files: source files whose calls are recorded; calls made deeper, inside torch or
-    another file, count as the call of these files that led to them.
+    files: source files whose calls are recorded, one or more; calls made deeper, inside
+    torch or another file, count as the call of these files that led to them.
     known: tensors and layers from before, by name, for `shares_storage_with`.
     axes: their axis names, by the same names.
     sizes: axis names to sizes, for the axes written in comments.
@@ -94,7 +92,8 @@ class Recorder(torch.overrides.TorchFunctionMode):
         super().__init__()
         self.entries: list[Entry] = []
         self.failed: tuple[Place, Any, tuple, dict] | None = None  # a call that raised
-        self._files = set(files)
+        files = list(files)
+        self._files, self._first = set(files), files[0]
         self._sizes = dict(sizes or {})
         self._keep_calls = keep_calls
         self._small = small
@@ -173,6 +172,13 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 return Place(code.co_filename, line, end, column, end_column)
         return Place(code.co_filename, frame.f_lineno, frame.f_lineno, None, None)
 
+    def _outer(self, frame: FrameType, place: Place) -> int:
+        """The line of the first file from which this call was reached."""
+        around: FrameType | None = frame
+        while around is not None and around.f_code.co_filename != self._first:
+            around = around.f_back
+        return place.line if around in (frame, None) else around.f_lineno
+
     def _source(self, file: str) -> Source:
         if file not in self._sources:
             self._sources[file] = Source.of(file)
@@ -248,6 +254,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 sizes=sizes,
                 function=getattr(func, "__name__", str(func)),
                 place=place,
+                outer=self._outer(frame, place),
                 tensor=tensor,
                 shape=tuple(tensor.shape),
                 stride=tuple(tensor.stride()),
@@ -318,6 +325,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             sizes={**self._sizes, **dict(zip(axes, tensor.shape, strict=True))},
             function="parameter",
             place=place,
+            outer=place.line,
             tensor=tensor,
             shape=tuple(tensor.shape),
             stride=tuple(tensor.stride()),
@@ -462,21 +470,6 @@ def sizes_of(frame: FrameType) -> dict[str, Any]:
         elif isinstance(value, tuple) and value and {*map(type, value)} == {int}:
             found[key] = tuple(value)
     return found
-
-
-def fill_in(text: str, numbers: Mapping[str, Any]) -> str:
-    """The statement's right side with this run's sizes in place of their names."""
-    left, equals, right = text.partition(" = ")
-    if not equals:
-        left, right = "", text
-
-    def number(match: re.Match) -> str:
-        name = match[0].removeprefix("self.")
-        return str(numbers[name]) if name in numbers else match[0]
-
-    right = re.sub(LONE_NAME, number, right)
-    right = re.sub(r"\b(\d+) \* (\d+)\b", lambda m: str(int(m[1]) * int(m[2])), right)
-    return left + equals + right
 
 
 def storage(tensor: torch.Tensor) -> int:

@@ -3,9 +3,13 @@
 import ast
 import linecache
 import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple
 
+# A name alone: no part of a longer one, no attribute, call or keyword.
+LONE_NAME = re.compile(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*(?![\w.(\[=\"'])")
 AXES_COMMENT = re.compile(r"\s*#\s*(?:weight )?\(([^()]*)\)\s*$")
 
 
@@ -132,7 +136,8 @@ class Source:
         if comment and isinstance(node, ast.Assign | ast.AnnAssign | ast.Return):
             axes = tuple(part.strip() for part in comment[1].split(",") if part.strip())
         if isinstance(node, ast.For | ast.With | ast.If | ast.While | ast.FunctionDef):
-            return Statement(node, self.lines[line - 1].strip(), None)
+            head = re.sub(r"\s+#.*$", "", self.lines[line - 1].strip())
+            return Statement(node, head, None)
         text = self.text(span(node))
         if isinstance(node, ast.Assign) and node.lineno != node.end_lineno:
             # without parentheses that are only there to break the line
@@ -175,14 +180,26 @@ class Source:
                     break
         return self._returned[function]
 
+    def statements(self, function: str) -> Iterator[tuple[int, Statement]]:
+        """How deep each statement of a function stands, and it; of a block, its head.
+
+        Without the docstring and what is returned.
+        """
+
+        def within(body: list[ast.stmt], depth: int) -> Iterator:
+            for node in body:
+                said = isinstance(node, ast.Expr) and isinstance(
+                    node.value, ast.Constant
+                )
+                if not said and not isinstance(node, ast.Return):
+                    yield depth, self._statement(node, node.lineno)
+                    yield from within(getattr(node, "body", []), depth + 1)
+
+        yield from within(self._functions[function].body, 0)
+
     def functions(self) -> list[str]:
         """The functions at the top of this file."""
         return list(self._functions)
-
-    def at_line(self, line: int) -> str:
-        """The statement that stands at a line."""
-        node = self._places[1].get(line)
-        return self.text(span(node)) if node is not None else ""
 
     def text(self, at: tuple[int, ...]) -> str:
         """The source text of a span, its lines joined into one."""
@@ -197,19 +214,34 @@ class Source:
         return self._texts[at]
 
 
+def fill_in(text: str, numbers: Mapping[str, Any]) -> str:
+    """The statement's right side with this run's sizes in place of their names."""
+    left, equals, right = text.partition(" = ")
+    if not equals:
+        left, right = "", text
+
+    def number(match: re.Match) -> str:
+        name = match[0].removeprefix("self.")
+        return str(numbers[name]) if name in numbers else match[0]
+
+    right = re.sub(LONE_NAME, number, right)
+    right = re.sub(r"\b(\d+) \* (\d+)\b", lambda m: str(int(m[1]) * int(m[2])), right)
+    return left + equals + right
+
+
 def span(node: ast.AST) -> tuple[int, ...]:
     """(line, end line, column, end column), in the order of `Place`."""
     return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)  # type: ignore[attr-defined]
 
 
-def line_of(error: BaseException, file: str) -> int | None:
-    """The innermost line of `file` on the way to an error."""
-    line, trace = None, error.__traceback__
+def trace_of(error: BaseException, file: str) -> TracebackType | None:
+    """The innermost place of `file` on the way to an error."""
+    found, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:
-            line = trace.tb_lineno
+            found = trace
         trace = trace.tb_next
-    return line
+    return found
 
 
 SOURCES: dict[tuple[str, str], Source] = {}

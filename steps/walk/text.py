@@ -57,7 +57,7 @@ class Text:
             lines += wrap(f"Article: {quoted}")
         for paragraph in filter(None, block.says.split("\n\n")):
             lines += ["", *wrap(paragraph)]
-        lines += self._entries(block.entries, block)
+        lines += self._entries(block, block)
         for turn in block.wrong_turns:
             lines += self._wrong_turn(turn, block)
         lines += self._follow(block)
@@ -76,18 +76,38 @@ class Text:
         return f"\033[{COLOURS[colour]}m{text}\033[0m" if self.colour else text
 
     def _entries(
-        self, entries: list["Entry"], block: Block, indent: str = ""
+        self, part: Block | WrongTurn, block: Block, indent: str = ""
     ) -> list[str]:
+        """Every statement in order and, under each, the tensors that it made."""
         lines: list[str] = []
-        for statement, group in groupby(entries, key=lambda entry: entry.statement):
+        todo = list(part.code)
+        tight = False  # after a statement that made nothing, or a block's head
+
+        def state(text: str, here: str, indent: str, bare: bool = True) -> None:
+            nonlocal tight
+            if not tight or not (bare or lines[-1].endswith(":")):
+                lines.append("")
+            tight = bare
+            lines.extend(code(here if text.endswith(":") else text, indent))
+            if here != text and not text.endswith(":"):
+                right = here.partition(" = ")[2] or here
+                lines.extend(code(right, indent + "  here: "))
+
+        for statement, group in groupby(part.entries, key=lambda e: e.statement):
             links = list(group)
-            lines += ["", *code(statement, indent)]
-            here = links[-1].here
-            if here != statement:
-                lines += code(here.partition(" = ")[2] or here, indent + "  here: ")
+            own = indent
+            while todo and todo[0].line <= links[0].outer:
+                head = todo.pop(0)
+                if head.text == statement:
+                    own = indent + "  " * head.depth
+                    break
+                state(head.text, head.here, indent + "  " * head.depth)
+            state(statement, links[-1].here, own, bare=False)
             several = len(links) > 1
             for entry in links:
-                lines += self._entry(entry, several, block, indent + "  ")
+                lines += self._entry(entry, several, block, own + "  ")
+        for head in todo:
+            state(head.text, head.here, indent + "  " * head.depth)
         return lines
 
     def _entry(
@@ -228,10 +248,8 @@ class Text:
 
     def _wrong_turn(self, turn: WrongTurn, block: Block) -> list[str]:
         lines = ["", *wrap(f"Wrong turn: {turn.says}")]
-        lines += self._entries(turn.entries, block, "  ")
+        lines += self._entries(turn, block, "  ")
         if turn.error:
-            if not turn.entries or turn.entries[-1].statement != turn.statement:
-                lines += ["", *code(turn.statement, "  ")]
             lines += wrap(turn.error, "    raises ", "    ")
         return lines
 
