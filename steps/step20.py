@@ -4,6 +4,9 @@ Article: "The checks that made the shapes trustworthy"
 
 Right shapes prove little. The packed heads are held against heads computed one at a
 time from their weight rows, and the last input is changed to see which outputs notice.
+
+packed_heads is steps 15 to 17 and the product with the values, without dropout;
+separate_heads uses no view and no transpose of heads. Both are in steps/heads.py.
 """
 
 from steps.heads import packed_heads, separate_heads

@@ -2,8 +2,10 @@
 
 GPT-2's smallest model is 768 wide, with 12 heads of 64. Here the text, repeated or cut,
 makes 64 tokens of that width, whatever sizes the walk has, and PyTorch's own two ways
-get the class's weights. Only shapes are shown: the numbers are compared in the checks.
-T and D are both 64: it is the names of the axes that tell (H, T, D) from (H, T, T).
+get the class's weights: scaled_dot_product_attention, the fused form, which keeps no
+scores, and nn.MultiheadAttention. Only shapes are shown: the numbers are compared in
+the checks. Dropout is 0 here, and gives its input back. T and D are both 64: it is the
+names of the axes that tell (H, T, D) from (H, T, T).
 """
 
 from steps import attention

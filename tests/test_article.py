@@ -243,7 +243,7 @@ def test_dropout_factors() -> None:
 # Every shape and number of the article, in the block of the step that it links to.
 IN_THE_BLOCKS = {
     1: ["464", "7850", "3331", "373", "39085"],
-    2: ["bank is at index 2"],
+    2: ['"bank" is at index 2; its target is "was"'],
     14: ["nn.Linear(4, 6, bias=False)", "(6, 4)", "mha_W_query", "mha_W_value"],
     15: [
         "packed_queries = mha_W_query(x_batch)",
@@ -251,6 +251,10 @@ IN_THE_BLOCKS = {
         "packed_values = mha_W_value(x_batch)",
         "packed_queries.view(1, 4, 2, 3)",
         "queries_by_token.transpose(1, 2)",
+        "1 sentence, 4 tokens, 2 heads per token, 3 query numbers per head",
+        "Axis 1 holds tokens and axis 2 heads",
+        "each token contains every head",
+        "each head contains every token",
         "(1, 4, 6)",
         "(1, 4, 2, 3)",
         "(1, 2, 4, 3)",

@@ -116,7 +116,7 @@ def test_a_followed_token_that_occurs_twice() -> None:
     assert whole.code == 0
     assert whole.err == ""
     assert "'bank' occurs 2 times; the first, at index 1, is followed." in whole.out
-    assert "bank is at index 1" in whole.out
+    assert '"bank" is at index 1' in whole.out
 
 
 @pytest.mark.parametrize(
@@ -274,4 +274,4 @@ def test_a_console_that_lacks_a_character(encoding: str) -> None:
         env={**os.environ, "PYTHONIOENCODING": encoding},
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
-    assert "bank is at index" in ran.stdout.decode(encoding)
+    assert '"bank" is at index' in ran.stdout.decode(encoding)

@@ -64,7 +64,7 @@ def test_merged_axes_are_products() -> None:
     [
         ("1 2 2 3", "Axis 1 (counted from 0) differs: you have 2.", "tokens"),
         ("1 4 3 2", "Axis 2 (counted from 0) differs: you have 3.", "heads"),
-        ("1 4 6", "Not that many axes: you have 3 axes.", "24 elements"),
+        ("1 4 6", "The number of axes differs: you have 3.", "24 elements"),
         (
             "1 4 2 4",
             "Axis 3 (counted from 0) differs: you have 4.",

@@ -6,8 +6,8 @@ from steps.pytorch import torch
 
 def checks(mask_simple, row_sums, masked_simple_norm, inputs, T):
     yield (
-        f"before renormalising only the last row sums to 1 for sure: {inputs[-1]} "
-        "sees everything",
+        "before renormalising only the last row sums to 1 for sure: "
+        f'"{inputs[-1]}" sees every token',
         close(row_sums[-1], torch.ones(1)),
     )
     alive = row_sums[:, 0] > 0  # else the kept weights all underflowed to 0

@@ -33,7 +33,7 @@ def checks(x_batch, mha_W_query, same_query, same_key, symmetric_scores):
     )
     yield "and that is a loop over features", close(product[:, :8], loop, atol=1e-4)
     yield (
-        "one seed a layer makes the weights equal",
+        "the same seed before each layer makes their weights equal",
         equal(same_query.weight, same_key.weight),
     )
     yield (

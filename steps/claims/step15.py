@@ -7,16 +7,22 @@ from steps.words import count, span
 
 
 def notes(packed_queries, inputs, follow, B, T, H, D):
+    by_token, by_head = (B, T, H, D), (B, H, T, D)
     yield (
-        f"Before the transpose, each token holds {count(H, 'head')}: "
+        f"{by_token} reads: {count(B, 'sentence')}, {count(T, 'token')}, "
+        f"{count(H, 'head')} per token, {count(D, 'query number')} per head. Axis 1 "
+        "holds tokens and axis 2 heads (counted from 0), and the transpose swaps the "
+        f"two: {by_token} -> {by_head}. Before it, each token contains every head: "
         f"queries_by_token[0, {follow}] is {inputs[follow]}'s, {H} x {D}. After it, "
-        f"each head holds {count(T, 'token')}: head_queries[0, 0] is head 1's, "
-        f"{T} x {D}."
+        f"each head contains every token: head_queries[0, 0] is head 1's, {T} x {D}."
     )
-    same = "is" if H == 1 or T == 1 else "is not"
+    alike = H == 1 or T == 1
+    same = "is" if alike else "is not"
+    misfit = "" if alike else " (step 19 meets one that does not)"
     yield (
         f"{packed_queries.numel()} elements throughout: {B} x {T} x {H * D} = {B} x "
-        f"{T} x {H} x {D}. No query is recalculated and no weight changes. With "
+        f"{T} x {H} x {D}. No query is recalculated and no weight changes. A "
+        f"view's shape has to fit the way the storage is laid out{misfit}. With "
         f"{count(H, 'head')} and {count(T, 'token')}, view({B}, {H}, {T}, {D}) {same} "
         "the same as view and transpose; the rows hold, counted in elements of the "
         "projection:"

@@ -11,7 +11,7 @@ def notes(input_ids, target_ids, inputs, targets, follow):
         for index, (input_id, target_id) in enumerate(ids)
     ]
     yield Table(("index", "input", "id", "target", "id"), tuple(rows))
-    yield f"{inputs[follow]} is at index {follow}; its target is {targets[follow]}."
+    yield f'"{inputs[follow]}" is at index {follow}; its target is "{targets[follow]}".'
 
 
 def checks(token_ids, input_ids, target_ids):
@@ -20,6 +20,6 @@ def checks(token_ids, input_ids, target_ids):
         equal(target_ids[:-1], input_ids[1:]),
     )
     yield (
-        "only index 0 is no target, only the last token is no input",
+        "every token but the first is a target, and every token but the last an input",
         equal([*input_ids, target_ids[-1]], [token_ids[0], *target_ids]),
     )

@@ -10,8 +10,8 @@ def notes(seed):
         "Why divide by the square root of the key width? A dot product adds one term "
         "per feature, so its spread grows with the square root of the width, and "
         "softmax of widely spread scores puts nearly all weight on one token. "
-        "Measured on 512 random pairs of queries and keys a width (standard "
-        "deviation of q . k):"
+        "Measured on 512 random pairs of queries and keys for each width "
+        "(standard deviation of q . k):"
     )
     rows = []
     with seeded(seed):

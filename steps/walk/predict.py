@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from steps.walk.order import Walk
-from steps.walk.text import CLASS_AXES, wrap
+from steps.walk.text import CLASS_AXES, squeeze, wrap
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -23,8 +23,9 @@ COUNTS = {
     "V": "ids of the vocabulary",
     "context_length": "positions there is room for",
 }
-# the classes' words
+LONGEST = 1000  # characters of an answer; what is longer is not typed by a reader
 HELP = "Answer like 1,4,2,3 or B T H D; h for a hint, s to skip, q to quit."
+AXES = "B counts sentences, T tokens, H heads, D numbers of one head."
 
 
 def lesson(entry: "Entry") -> dict[str, Any]:
@@ -39,9 +40,7 @@ def lesson(entry: "Entry") -> dict[str, Any]:
     told = ["It counts " + c + "." if c else "" for c in counts]
     rule = rule_of(entry)
     known = [c for c in counts if c]
-    rank = (
-        f"{rule} In order:\n  {', '.join(known)}." if len(known) == len(axes) else rule
-    )
+    rank = f"{rule} In order: {', '.join(known)}." if len(known) == len(axes) else rule
     if not axes:
         rank = rule + " One number has no axes: ()."
     return {"hint": rank, "rank": rule, "why": [text or rule for text in told]}
@@ -49,7 +48,7 @@ def lesson(entry: "Entry") -> dict[str, Any]:
 
 def rule_of(entry: "Entry") -> str:
     """What the operation does to shapes, in general."""
-    name = entry.function.strip("_").removeprefix("r")
+    name = entry.function.strip("_")
     if entry.function == "parameter":
         return (
             "nn.Linear(in, out) stores its weight with a row for every output."
@@ -58,11 +57,11 @@ def rule_of(entry: "Entry") -> str:
             if "nn.Embedding(" in entry.statement
             else "A weight has the shape that its layer asks for."
         )
-    if name in ("view", "eshape", "reshape"):
+    if name in ("view", "reshape"):
         count = math.prod(entry.shape)
         return f"{entry.function} keeps all {count} elements and groups them anew."
     for names, rule in RULES:
-        if name in names:
+        if name in names or name.removeprefix("r") in names:  # rsub, of 1 - x
             return rule
     if entry.origin == "rearranged":
         return "The numbers stay what they are, and are indexed anew."
@@ -161,7 +160,7 @@ def ask_all(
 ) -> None:
     from steps.walk.text import heading
 
-    print("Which shape does each statement make?\n" + HELP, file=stdout)
+    print("Which shape does each statement make?\n" + HELP + "\n" + AXES, file=stdout)
     sizes: dict[str, int] = {}
     for block in Walk(settings).blocks(numbers):
         statement = ""
@@ -212,8 +211,8 @@ def ask(
 
     while True:
         print(f"  shape of {entry.name}? ", end="", file=stdout, flush=True)
-        line = stdin.readline()
-        if not line:
+        line = stdin.readline(LONGEST)
+        if not line or len(line) == LONGEST:
             raise EOFError
         answer = line.strip()
         if not stdin.isatty():  # nobody has typed it on the screen
@@ -278,10 +277,9 @@ def read_shape(
                 size *= sizes[part]
             else:
                 known = ", ".join(name for name in sizes if name in COUNTS)
-                return (
-                    None,
-                    f"{word!r} is no size and no axis seen so far ({known}).\n  {HELP}",
-                )
+                odd = squeeze(word, 40)
+                problem = f"{odd!r} is no size and no axis seen so far ({known})."
+                return None, f"{problem} {HELP}"
         shape.append(size)
     return tuple(shape), ""
 
@@ -289,8 +287,7 @@ def read_shape(
 def difference(guess: tuple[int, ...], entry: "Entry", tips: Mapping[str, Any]) -> str:
     """Which axis of the guess differs and why, without the right size."""
     if len(guess) != len(entry.shape):
-        count = "1 axis" if len(guess) == 1 else f"{len(guess)} axes"
-        return f"Not that many axes: you have {count}. {tips['rank']}"
+        return f"The number of axes differs: you have {len(guess)}. {tips['rank']}"
     at = next(
         k for k, (a, b) in enumerate(zip(guess, entry.shape, strict=True)) if a != b
     )
@@ -300,7 +297,7 @@ def difference(guess: tuple[int, ...], entry: "Entry", tips: Mapping[str, Any]) 
         total *= size
     if entry.function in ("view", "reshape") and total != entry.tensor.numel():
         more = (
-            f"\n  Your shape has {total} elements; {entry.function} keeps all "
+            f" Your shape has {total} elements; {entry.function} keeps all "
             f"{math.prod(entry.shape)}."
         )
     why = tips["why"][at]

@@ -4,6 +4,7 @@ reader is given. Colour is an extra, and only where the caller asks for it."""
 import re
 import textwrap
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby, product
 from typing import TYPE_CHECKING, Any
@@ -30,9 +31,17 @@ where its numbers came from, which is measured as the statement runs:
   computed    new numbers
   rearranged  an earlier tensor's numbers where they were, in its storage, indexed anew
   copied      an earlier tensor's numbers, put into new storage
-Axes: B sentences, T tokens, H heads, D numbers a head (head_dim); H*D is one axis, the
-heads side by side. T? has the size of T and does not hold tokens in order: such axes
-come from wrong turns. Offsets and strides are counted in elements of the storage."""
+  trainable   said of weights: what training would change
+Axes: B sentences, T tokens, H heads, D numbers a head (head_dim), V ids; H*D is one
+axis, the heads side by side. T? has the size of T and need not hold tokens in order:
+such axes come from wrong turns.
+A tensor's numbers lie in a row, its storage. A stride is how far apart in that row two
+neighbours along an axis are: with axes (B, T, H, D) and strides (24, 6, 3, 1) the next
+token is 6 places on, the next head 3. transpose swaps strides and moves nothing.
+Contiguous: they lie as they are read, last axis first. An offset is a place in the row.
+  with seeded(123):       draws inside are the first after torch.manual_seed(123)
+    after=[layers]        or the first after the draws of these layers
+  loaded(layer, weights)  the layer, its own weights replaced by copies of these"""
 
 # What `MultiHeadAttention` calls the axes that the steps name by letters.
 CLASS_AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D"}
@@ -127,6 +136,8 @@ class Text:
             says += f" in place, in the storage of {entry.shares_storage_with}"
         elif entry.shares_storage_with:
             says += f": the storage of {entry.shares_storage_with}"
+        if entry.tensor.requires_grad and entry.origin != "rearranged":
+            says += ", trainable"
         if entry.origin != "computed":
             layout = "contiguous" if entry.contiguous else "not contiguous"
             says += f", strides {entry.stride}, {layout}"
@@ -258,12 +269,16 @@ class Text:
         if not block.tokens:
             return []
         lines: list[list[str]] = []
-        seen = set()
+        names = Counter(entry.name for entry in block.entries)
+        turns: Counter[str] = Counter()
         for entry in block.entries:
             axes = walk_axes(entry, by_head(block.entries))
-            if entry.name and "T" in axes and (entry.name, entry.shape) not in seen:
-                seen.add((entry.name, entry.shape))
-                lines += followed(entry, block.follow, axes.index("T"))
+            turns[entry.name] += 1
+            if entry.name and "T" in axes:
+                found = followed(entry, block.follow, axes.index("T"))
+                if names[entry.name] > 1:
+                    found[0][0] += f", {turns[entry.name]} of {names[entry.name]}"
+                lines += found
         if not lines:
             return []
         wide = max(len(line[0]) for line in lines)
