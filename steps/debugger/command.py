@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 from steps.debugger.result import EXIT
@@ -69,6 +70,7 @@ def check(
     Returns 0 when no fault was found in any, 1 when one has a fault, 2 when one could
     not be examined (and none has a fault).
     """
+    from steps.debugger.apart import apart
     from steps.debugger.examine import examine_file
 
     if page is not None:
@@ -82,7 +84,8 @@ def check(
     results = []
     for number, target in enumerate(files):
         file, name = split_target(target)
-        result = examine_file(file, name, build, causal, timeout)
+        examine = partial(examine_file, file, name, build, causal, timeout)
+        result = apart(examine, file, timeout)
         if as_json:
             print(result.json(), flush=True)
         else:

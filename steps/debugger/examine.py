@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from steps.debugger import explain, probes
+from steps.debugger.apart import too_long
 from steps.debugger.build import (
     Built,
     Sizes,
@@ -46,6 +47,7 @@ from steps.debugger.roles import (
 from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
 from steps.errors import UserError
 from steps.pytorch import nn, torch
+from steps.walk.source import trace_of
 
 
 @dataclass
@@ -94,12 +96,12 @@ def examine_file(
     shown = path
     file = Path(path).absolute()
     result = Diagnosis(shown, "cannot tell")
-    broken: Exception | None = None
+    broken: BaseException | None = None
     with contained(str(file.parent)) as printed:
         try:
             with limited(timeout):
                 module, problem = import_file(file)
-                if expression:
+                if expression is not None:
                     instance = build_from(expression, vars(module))
                     result = examine_instance(
                         instance, str(file), causal, said=expression
@@ -114,13 +116,15 @@ def examine_file(
             result = Diagnosis(shown, "cannot tell", message=too_long(timeout))
         except UserError as error:
             result = Diagnosis(shown, "cannot tell", message=str(error))
-        except Exception as error:  # ours: the next file is still examined
-            broken = error
-            result = Diagnosis(
-                shown,
-                "cannot tell",
-                message=f"the debugger failed: {first_line(error)}",
-            )
+        except BaseException as error:  # the next file is still examined
+            place = trace_of(error, str(file))
+            if place is not None:  # what the constructor raised, or a method
+                message = f"line {place.tb_lineno}: it raises {first_line(error)}"
+            elif isinstance(error, KeyboardInterrupt):
+                raise  # the reader's own
+            else:
+                broken, message = error, f"the debugger failed: {first_line(error)}"
+            result = Diagnosis(shown, "cannot tell", message=message)
     if broken is not None:
         traceback.print_exception(broken)
     if printed.getvalue():
@@ -129,10 +133,6 @@ def examine_file(
         )
     result.file = shown
     return result
-
-
-def too_long(timeout: float) -> str:
-    return f"did not come back within {timeout:g} seconds (an endless loop?); --timeout gives it more"
 
 
 def examine_module(
@@ -159,6 +159,8 @@ def examine_module(
             result.message = too_long(timeout)
         except UserError as error:
             result.message = str(error)
+        except SystemExit as error:
+            result.message = f"it raises {first_line(error)}"
     result.file = file
     return result
 
@@ -222,6 +224,8 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
             built = build(cls, equal)
         except Exception:
             return probes.constructor_raised(cls, file, sizes, error)
+    if not isinstance(built.module, nn.Module):
+        raise UserError(f"{cls.__name__}(...) makes no nn.Module")
     if "_modules" not in vars(built.module):
         raise UserError(
             f"the constructor of {cls.__name__} never calls super().__init__()"

@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -109,9 +110,12 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
     numpy_random = (
         numpy.random.get_state() if numpy and hasattr(numpy, "random") else None
     )
-    device = (
-        torch.get_default_device() if "torch.utils._device" in sys.modules else None
-    )
+    device = None  # torch's own default, until something asks for another
+    if (
+        "torch.utils._device" in sys.modules
+        and torch.get_default_device().type != "cpu"
+    ):
+        device = torch.get_default_device()
     at_exit, outer = atexit.register, EXAMINING.is_set()
     try:
         EXAMINING.set()
@@ -124,6 +128,9 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
         ):
             warnings.simplefilter("ignore")
             sys.stdin = io.StringIO()
+            os.environ["TORCHDYNAMO_DISABLE"] = (
+                "1"  # torch.compile runs what it is given
+            )
             if folder is not None:
                 sys.path.insert(0, folder)
             yield printed
@@ -145,10 +152,8 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
             torch.set_num_threads(threads)
         if torch.are_deterministic_algorithms_enabled() != deterministic:
             torch.use_deterministic_algorithms(deterministic)
-        if "torch.utils._device" in sys.modules and torch.get_default_device() != (
-            device or torch.device("cpu")
-        ):
-            torch.set_default_device(device)
+        if "torch.utils._device" in sys.modules:
+            torch.set_default_device(device)  # never asked for: it may not be there
         random.setstate(python_random)
         torch.set_rng_state(torch_random)
         if numpy_random is not None:
@@ -178,6 +183,10 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
     or parsed, or where an import fails.
     """
     file = str(path)
+    if path.suffix == ".ipynb":
+        raise UserError(
+            "is a notebook: save its code as a .py file, or use diagnose there"
+        )
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -185,12 +194,13 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            code = compile(data, file, "exec", dont_inherit=True)
+            text = decode_source(data)
+            code = compile(text, file, "exec", dont_inherit=True)
     except SyntaxError as error:
         at = f"line {error.lineno}: " if error.lineno else ""
         raise UserError(f"{at}syntax error: {error.msg}") from None
-    except ValueError as error:
-        raise UserError(f"is not Python source: {error}") from None
+    except (ValueError, MemoryError, RecursionError) as error:
+        raise UserError(f"is not Python source: {first_line(error)}") from None
     linecache.checkcache(file)
     name = path.stem
     if name in sys.modules or not name.isidentifier():
@@ -200,8 +210,10 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
     sys.modules[name] = module
     try:
         exec(code, module.__dict__)
-    except SystemExit:
-        pass  # what was defined before is there
+    except SystemExit as error:  # what was defined before is there
+        place = trace_of(error, file)
+        at = f"line {place.tb_lineno}: " if place else ""
+        return module, f"{at}running it ends with {first_line(error)}"
     except Exception as error:
         place = trace_of(error, file)
         at = f"line {place.tb_lineno}: " if place else ""
@@ -216,7 +228,11 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
 
 
 def first_line(error: BaseException) -> str:
-    text = str(error).strip().split("\n")[0]
+    """The error's class and the first line of what it says."""
+    try:
+        text = str(error).strip().split("\n")[0]
+    except Exception:  # the reader's own class of error
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
