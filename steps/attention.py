@@ -248,6 +248,8 @@ class MultiHeadAttention(nn.Module):
 def check_sizes(**sizes: int) -> None:
     """Refuse sizes that no layer can have, before anything is drawn."""
     for name, size in sizes.items():
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
+            raise TypeError(f"{name} must be a whole number, got {size!r}")
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
 

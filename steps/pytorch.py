@@ -32,6 +32,8 @@ except ModuleNotFoundError as missing:
         raise
     print("torch is not installed: pip install -r requirements.txt", file=sys.stderr)
     raise SystemExit(2) from None
+except KeyboardInterrupt:  # long before anything that could say more has started
+    raise SystemExit(130) from None
 finally:
     if collecting:
         gc.enable()

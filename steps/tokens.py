@@ -92,9 +92,9 @@ def encoding(text: str) -> "tiktoken.Encoding":
         return tiktoken.get_encoding("gpt2")
     except Exception as error:  # whatever the download or the cache raises
         unknown = [part.decode() for part in parts or [] if part not in table]
-        what = (
-            f"{unknown[0].strip()!r} is" if unknown else "characters outside ASCII are"
-        )
+        what = "characters outside ASCII are"
+        if unknown:
+            what = f"{unknown[0].strip() or unknown[0]!r} is"
         raise UserError(
             f"--text: {what} not in the small token table, and GPT-2's full vocabulary "
             f"could not be loaded ({type(error).__name__}); set TIKTOKEN_CACHE_DIR to "

@@ -86,6 +86,7 @@ BAD = [
     (("--size", "3"), ("--size",)),
     (("--head", "3"), ("--head",)),  # no abbreviations: it might mean two flags
     (("15",), ("15",)),
+    (("--x\ny",), ("--x\\ny",)),
 ]
 
 
@@ -93,6 +94,54 @@ BAD = [
 def test_bad_input(flags: tuple[str, ...], parts: tuple[str, ...]) -> None:
     refused(main(*flags), *parts)
     refused(one_step(titles()[-1].number, *flags), *parts)
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (("--force",), ("--force", "--page")),
+        (("--build", "x"), ("--build", "--check")),
+        (("--timeout", "3"), ("--timeout", "--check")),
+        (("--no-causal",), ("--causal", "--check")),
+        (("--check", "a.py", "--heads", "3"), ("--heads", "--check")),
+        (("--check", "a.py", "--list"), ("--list", "--check")),
+        (("--json", "--list"), ("--list", "--json")),
+    ],
+)
+def test_flags_that_do_not_go_together(
+    flags: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    refused(main(*flags), *parts)
+
+
+def test_one_form_of_a_step_at_a_time() -> None:
+    refused(command("-m", "steps.step24", "--predict", "--time"), "--time")
+    refused(command("-m", "steps.step24", "--time", "--processes", "2"), "--time")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("what", [(PROGRAM, "--list"), ("-m", "steps.step15")])
+def test_a_full_disk_is_told_in_a_line(what: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, *what],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "No space left" in ran.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell that can close files")
+def test_closed_files_are_no_error() -> None:
+    for closed in (">&-", "<&- --predict", "2>&- --follow cat"):
+        line = f"exec '{sys.executable}' -m steps.step2 {closed}"
+        ran = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True)
+        assert b"Traceback" not in ran.stdout + ran.stderr
+        assert ran.returncode == (2 if "cat" in closed else 0)
 
 
 def test_bad_input_from_a_shell() -> None:

@@ -10,6 +10,8 @@ from typing import NoReturn
 from steps.debugger.result import EXIT
 from steps.errors import UserError
 
+FLAGS = ("--timeout", "--build", "--causal")
+
 
 def seconds(text: str) -> float:
     """A time limit: more than 0, at most a day."""
@@ -119,7 +121,7 @@ def names_files(given: list[str]) -> bool:
     asked, bare = (
         both.parse_known_intermixed_args(arguments)[0] for arguments in (given, [])
     )
-    names = ("files", "json", "timeout", "build", "causal")
+    names = ("files", "json", *(flag.removeprefix("--") for flag in FLAGS))
     return any(getattr(asked, name) != getattr(bare, name) for name in names)
 
 

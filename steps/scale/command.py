@@ -7,19 +7,18 @@ from steps.errors import UserError
 from steps.walk.command import Parser, whole
 
 
-def add_flags(parser: Parser) -> None:
-    """Step 24's own flags, beside those that every step takes."""
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument(
+def add_flags(parser: Parser, form: Any) -> None:
+    """Step 24's own flags, beside those that every step takes; forms exclude others."""
+    form.add_argument(
         "--time", action="store_true", help="measure time and memory, here"
     )
-    kind.add_argument(
+    form.add_argument(
         "--processes",
         type=whole(1, 4096),
         metavar="N",
         help="spread the heads over N processes",
     )
-    kind.add_argument(
+    form.add_argument(
         "--weights",
         metavar="FILE",
         help="run a layer of a GPT-2 checkpoint (safetensors)",

@@ -59,10 +59,22 @@ def run(
             raise UserError(
                 f"--processes: is {count}, WORLD_SIZE is {os.environ['WORLD_SIZE']}"
             )
+        check_number("RANK", 0, count - 1)
+        check_number("MASTER_PORT", 1, 65535)
         check_device(device)
         return work(by_environment, token_ids, seed, device, limit)
     check_device(device, count)
     return start(count, token_ids, seed, device, limit)
+
+
+def check_number(name: str, low: int, high: int) -> None:
+    """Raises UserError where torchrun's variable is not a number in this range."""
+    text = os.environ.get(name, "")
+    if not (text.isdecimal() and low <= int(text) <= high):
+        raise UserError(
+            f"--processes: {name}, which torchrun sets, is {text!r}, not a whole "
+            f"number from {low} to {high}"
+        )
 
 
 def start(
@@ -153,7 +165,7 @@ def check_ends(codes: list[int | None], errors: list[str], limit: float) -> None
             raise RuntimeError(f"{name} failed:\n{error}")
     for name, code, error in zip(names, codes, errors, strict=True):
         if code and error.strip():
-            raise UserError(error.strip().splitlines()[-1])
+            raise UserError(error.strip().splitlines()[-1].partition(": ")[2])
         if code and code != 1:
             raise UserError(f"--processes: {name} ended with exit code {code}")
     if None in codes and not any(codes):

@@ -66,7 +66,7 @@ class Checkpoint:
         self.prefix = matches[0][1] or ""
         self.layers = sorted(int(match[2]) for match in matches)
         shape = self.shape(FORM.format(self.layers[0]))
-        if len(shape) != 2 or shape[1] != 3 * shape[0]:
+        if len(shape) != 2 or shape[0] < 1 or shape[1] != 3 * shape[0]:
             raise UserError(
                 f"{file}: {FORM.format(self.layers[0])} has shape {shape}; "
                 "GPT-2 stores it (width, 3 * width)"
@@ -78,6 +78,12 @@ class Checkpoint:
         if self.prefix + name not in self.names:
             raise Missing(f"{self.file}: has no tensor {name}")
         return tuple(self._open.get_slice(self.prefix + name).get_shape())
+
+    def rows(self, name: str) -> int:
+        """Raises UserError when the tensor has none."""
+        if not self.shape(name):
+            raise UserError(f"{self.file}: {name} is one number, not a table")
+        return self.shape(name)[0]
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
         """Raises UserError when there is no such tensor or its shape is another."""
@@ -118,8 +124,7 @@ def layer_input(
     """
     T, width = len(token_ids), checkpoint.width
     try:
-        words = checkpoint.shape("wte.weight")[0]
-        places = checkpoint.shape("wpe.weight")[0]
+        words, places = checkpoint.rows("wte.weight"), checkpoint.rows("wpe.weight")
         if max(token_ids) >= words:
             raise Missing(
                 f"{checkpoint.file}: has {words} rows in wte.weight, too few here"

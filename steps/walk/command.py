@@ -4,6 +4,7 @@ Exit codes: 0 all is well, 1 a check failed, 2 the command cannot be done as ask
 """
 
 import argparse
+import errno
 import gc
 import io
 import os
@@ -24,7 +25,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
-        print(f"{self.prog}: {message}", file=sys.stderr)
+        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+        print(f"{self.prog}: {shown}", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -171,6 +173,9 @@ def followed(
 
 def quietly(run: Callable[[], int]) -> NoReturn:
     """Run a command to its exit code: a line for a reader's error, none for | head."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what a console lacks becomes \\u....
             stream.reconfigure(errors="backslashreplace")
@@ -184,6 +189,12 @@ def quietly(run: Callable[[], int]) -> NoReturn:
     except BrokenPipeError:  # the reader of the pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        if error.filename is not None or error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"{name_of_program()}: the output: {error.strerror}", file=sys.stderr)
+        code = 2
     except KeyboardInterrupt:
         print(file=sys.stderr)
         code = 130
@@ -256,18 +267,20 @@ def show(
 def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoReturn:
     """`python -m steps.stepN`: that step's block, as in the full run.
 
-    more: a module with flags of this step alone. `add_flags(parser)` adds them, and
+    more: a module with flags of this step alone. `add_flags(parser, form)` adds them,
+    those that stand for another form of the step to the group `form`, and
     `run(flags, values)` does what they ask and gives the exit code, None for the block.
     """
     number = int(os.path.basename(file)[len("step") : -len(".py")])
 
     def run() -> int:
         made = parser(f"steps.step{number}", f"Step {number} of the walk.")
-        made.add_argument(
+        form = made.add_mutually_exclusive_group()
+        form.add_argument(
             "--predict", action="store_true", help="guess the shapes first"
         )
         if more is not None:
-            more.add_flags(made)
+            more.add_flags(made, form)
         flags = made.parse_args(argv)
         values, remark = settings(flags)
         if flags.predict:
@@ -305,10 +318,20 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
         debugger.add_flags(made)
         flags = made.parse_args(argv)
-        if flags.check and (flags.list or flags.predict):
-            made.error("--check goes with --json or --page only")
+        given = {
+            "--" + name.replace("_", "-")
+            for name, value in vars(flags).items()
+            if value != made.get_default(name)
+        }
         if flags.check:
+            beside = {"--check", "--json", "--page", "--force", *debugger.FLAGS}
+            if given - beside:
+                made.error(f"{min(given - beside)}: does not go with --check")
             return debugger.check_flags(flags.check, flags)
+        if given & set(debugger.FLAGS):
+            made.error(f"{min(given & set(debugger.FLAGS))}: belongs to --check FILE")
+        if flags.force and flags.page is None:
+            made.error("--force: belongs to --page FILE")
         if flags.list:
             from steps.walk.text import listing
 
