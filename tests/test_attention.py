@@ -246,7 +246,7 @@ ARTICLE = [
     (21, "wide enough for all heads side by side. No weight has an axis for heads"),
     (21, "d_out must be divisible by num_heads, and 6 is not divisible by 4"),
     (21, "head_dim = d_out / num_heads = 6 / 2 = 3"),
-    (21, "one would be left without a slice"),
+    (21, "no slices of equal width would use all of it"),
     (21, "column of queries 0 1 2 | 3 4 5 belongs to head 1 1 1 | 2 2 2"),
     (21, "head 1 (index 0): columns 0 to 2 head 2 (index 1): columns 3 to 5"),
     (21, "(1, 4, 2, 3), axes (b, num_tokens, num_heads, head_dim), rearranged"),

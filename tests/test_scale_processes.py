@@ -34,8 +34,8 @@ def test_each_process_holds_its_heads_and_the_outputs_agree(count):
     assert [tuple(map(int, row)) for row in heads] == [
         (rank, rank * each + 1, (rank + 1) * each) for rank in range(count)
     ]
-    rows = re.findall(r"rows (\d+)-(\d+) of W_query", ran.out)
-    columns = re.findall(r"columns (\d+)-(\d+) of out_proj", ran.out)
+    rows = re.findall(r"rows (\d+) to (\d+) of W_query", ran.out)
+    columns = re.findall(r"columns (\d+) to (\d+) of out_proj", ran.out)
     assert rows == columns
     covered = [n for a, b in rows for n in range(int(a), int(b) + 1)]
     assert covered == list(range(768))
