@@ -20,7 +20,7 @@ from steps.debugger.roles import (
     token_axes,
 )
 from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
-from steps.debugger.stages import Label, match
+from steps.debugger.stages import Label
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
 from steps.walk.source import Place
@@ -62,6 +62,11 @@ class Case:
     def labels(self) -> dict[Node, Label]:
         """What the operations hold, as far as it is known."""
         return self.judgement.labels if self.judgement is not None else {}
+
+    @property
+    def told(self) -> set[str]:
+        """What the constructor's arguments mean; see steps.debugger.build."""
+        return set(self.built.named.values()) if self.built is not None else set()
 
     @property
     def wrong(self) -> Node | None:
@@ -123,8 +128,11 @@ class Case:
                 return path
         return None
 
-    def made_at(self, path: str, local: bool = True) -> Place | None:
-        """Where a constructor makes what a path names, or the part that holds it."""
+    def made_at(self, path: str, local: bool = False) -> Place | None:
+        """Where a constructor makes what a path names, or the part that holds it.
+
+        local: rather the local variable that it comes from, if there is one.
+        """
         while path:
             with contextlib.suppress(
                 LookupError, AttributeError, TypeError, ValueError
@@ -413,7 +421,6 @@ def is_clean_with(case: Case, number: int, result: torch.Tensor) -> bool:
     reference, output = case.judged.reference, output.double()
     stages = [stage for stage in reference.stages if stage.rank == OUTPUT]
     if stages:
-        total = float(output.sum())
-        return any(match(output, stage, total) is not None for stage in stages)
+        return any(reference.holds(output, stage) for stage in stages)
     label = reference.label(output)
     return label is not None and label.stage.rank >= CONTEXTS

@@ -13,7 +13,7 @@ from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.roles import WORDS, Projection, role_in
 from steps.debugger.run import Node
-from steps.debugger.stages import Label, Stage, match
+from steps.debugger.stages import Label, Stage
 from steps.debugger.symptoms import (
     BHTD,
     FOURTH_ROOT,
@@ -91,7 +91,7 @@ def layer_of_a_role_again(case: Case) -> Diagnosis | None:
 
 def maker_of(case: Case, p: Projection) -> Place:
     """Where the constructor makes a projection's layer, or the list that it is in."""
-    return case.made_at(p.paths[0].split(".")[0]) or p.node.entry.place
+    return case.made_at(p.paths[0].split(".")[0], local=True) or p.node.entry.place
 
 
 def result_thrown_away(case: Case) -> Diagnosis | None:
@@ -254,9 +254,8 @@ def reads_on(case: Case, fault: Node) -> bool:
     """Whether contexts are made of the weights that are not masked, or not summed."""
     reference, value = case.judged.reference, fault.value.double()
     weights = reference.unmasked if reference.causal else reference.weights
-    total = float(value.sum())
     return any(
-        match(value, Stage("contexts", made @ reference.v, BHTD, 7), total)
+        reference.holds(value, Stage("contexts", made @ reference.v, BHTD, 7))
         for made in (weights, weights.masked_fill(reference.future, 0))
     )
 
@@ -325,7 +324,7 @@ def wrong_mask(case: Case, node: Node, finding: Diagnosis) -> Diagnosis | None:
         place: Place | None = None
         if source is not None and is_wrong_mask(source):
             path = case.path_of(source)
-            place = case.made_at(path) if path else None
+            place = case.made_at(path, local=True) if path else None
         for made in sorted(chain, key=lambda n: n.index) if place is None else ():
             if is_wrong_mask(made.value) and made.value.unique().numel() <= 3:
                 place = made.entry.place
@@ -512,7 +511,7 @@ def layer_refuses(
     path = path.rpartition(".")[0] or path
     name, what = path.rpartition(".")[2], in_words(case, tensors[0])
     heads = case.judgement.heads.H if case.judgement is not None else 0
-    place = case.made_at(path)
+    place = case.made_at(path, local=True)
     if case.run.node_of(given) in {p.node for p in case.found}:
         return case.file.fault(
             case.run.place,
@@ -549,8 +548,6 @@ def layer_refuses(
 
 def two_roles(case: Case) -> Diagnosis | None:
     """One layer that does the work of two, or of two heads."""
-    if case.judgement is None:
-        return None
     return first(
         (one_layer_twice, one_head_twice, split_first, projected_twice, names_crossed),
         case,

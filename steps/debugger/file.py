@@ -53,18 +53,23 @@ class File:
         node: the operation that is marked, if the place is another's.
         """
         place = at.entry.place if isinstance(at, Node) else at
-        result = Diagnosis(self.path, "fault", statement=self.statement(place))
-        if place is not None:
-            result.line = place.line
-            result.column = None if place.column is None else place.column + 1
-        result.kind, result.got = kind, got
-        result.expected = RIGHT.get(kind, "") if expected is None else expected
-        result.message = message
-        result.seen_at = seen_at or result.line
-        if result.seen_at != result.line:
-            result.message += f" It shows at line {seen_at}."
-        result.node = at if node is None and isinstance(at, Node) else node
-        return result
+        line = place.line if place is not None else None
+        column = one_based(place.column) if place is not None else None
+        if seen_at not in (None, line):
+            message += f" It shows at line {seen_at}."
+        return Diagnosis(
+            self.path,
+            "fault",
+            line,
+            column,
+            self.statement(place),
+            kind,
+            RIGHT.get(kind, "") if expected is None else expected,
+            got,
+            message,
+            seen_at=seen_at or line,
+            node=at if node is None and isinstance(at, Node) else node,
+        )
 
     def statement(self, place: Place | None) -> str:
         """The text of the statement at a place."""
@@ -111,6 +116,10 @@ class File:
             if function.name == name and parts:
                 return [self.place(part) for part in parts]
         return []
+
+
+def one_based(column: int | None) -> int | None:
+    return None if column is None else column + 1
 
 
 def assigned(node: ast.AST, attribute: str) -> ast.expr | None:

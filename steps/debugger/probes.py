@@ -93,7 +93,7 @@ def hidden_tensors(case: Case) -> Diagnosis | None:
         if isinstance(tensor, nn.Parameter) or path in case.weights:
             return hidden_weight(case, path, node)
         return case.file.fault(
-            case.made_at(path, local=False) or node.entry.place,
+            case.made_at(path) or node.entry.place,
             "device",
             f"{path!r} is an ordinary attribute, not a buffer: it stays behind when "
             "the module moves to another device.",
@@ -124,7 +124,7 @@ def hidden_weight(case: Case, path: str, node: Node) -> Diagnosis:
             "look into"
         )
     return case.file.fault(
-        case.made_at(name if listed else path, local=False) or node.entry.place,
+        case.made_at(name if listed else path) or node.entry.place,
         "training",
         f"{what}: parameters() does not list them, so an optimiser never trains them "
         "and to(device) and state_dict() leave them out.",
@@ -148,7 +148,7 @@ def unused_layers(case: Case) -> Diagnosis | None:
             continue
         layer = case.judgement is not None and "." in path
         return case.file.fault(
-            case.made_at(path.removesuffix(".weight"), local=False),
+            case.made_at(path.removesuffix(".weight")),
             "output" if layer else "projection",
             f"{path!r} is made and never used: the output does not depend on it.",
             "no operation reads it",
@@ -203,8 +203,7 @@ def gradients(case: Case) -> Diagnosis | None:
 
 def asked_rate(case: Case) -> float | None:
     """The dropout rate that the constructor was given, where it takes one."""
-    told = case.built.named.values() if case.built is not None else ()
-    return case.sizes.p if "p" in told else None
+    return case.sizes.p if "p" in case.told else None
 
 
 def dropout_layers(case: Case) -> dict[str, nn.Dropout]:
@@ -224,7 +223,7 @@ def dropout_rate(case: Case) -> Diagnosis | None:
     for name, layer in layers.items():
         if not used or abs(layer.p - (1 - rate)) < 1e-9:
             return case.file.fault(
-                case.made_at(name, local=False),
+                case.made_at(name),
                 "dropout",
                 f"The constructor is asked for a dropout rate of {rate:g}, and "
                 f"{name!r} is made with {layer.p:g}.",
@@ -245,9 +244,11 @@ def train_mode(case: Case) -> Diagnosis | None:
         error = first_line(run.error)
         message = f"In train mode it raises {error}; in eval mode it does not."
         return case.file.fault(run.place, "dropout", message, got=error)
-    if [(n.line, n.value.shape) for n in run.nodes] != [
-        (n.line, n.value.shape) for n in case.run.nodes
-    ]:
+    steps, calm_steps = (
+        [(node.line, node.value.shape) for node in nodes]
+        for nodes in (run.nodes, case.run.nodes)
+    )
+    if steps != calm_steps:
         return None
     drawn = list(drawing(run, case.run))
     for node, calm in drawn:
@@ -351,7 +352,7 @@ def never_dropped(case: Case) -> Diagnosis | None:
         for name, part in case.module.named_modules()
         if isinstance(part, nn.MultiheadAttention)
     ]
-    place = case.made_at((*layers, *inner, "")[0], local=False)
+    place = case.made_at((*layers, *inner, "")[0])
     what = "The dropout rate is taken and never used"
     if layers:
         what = f"The dropout layer {layers[0]!r} is made and never called"
@@ -445,7 +446,7 @@ def other_lengths(case: Case) -> Diagnosis | None:
         return None
     B, T, C = case.x.shape
     generator = torch.Generator().manual_seed(5)
-    told = case.built is None or "context" in case.built.named.values()
+    told = case.built is None or "context" in case.told
     context = case.sizes.context if told else T + 6
     far = torch.randn(B, context + 3, C, generator=generator, dtype=torch.float64)
     far[:, :T] = case.x
@@ -456,37 +457,28 @@ def other_lengths(case: Case) -> Diagnosis | None:
         (full, far[:, :context], base),
         ("an input longer than the context", far, base),
     ):
-        x = x.contiguous()
-        out, error = plainly(case, x)
-        if error is not None and x.shape[1] > context:
-            clear = isinstance(error, ValueError | AssertionError)
-            more = "" if clear else " (a check of the length would say it more clearly)"
-            case.notes.append(
-                "An input longer than context_length is refused: "
-                f"{first_line(error)}{more}"
-            )
-            continue
-        said = f"With {name}, shape {tuple(x.shape)}"
-        finding = other_length(case, said, x, out, error, part)
+        finding = other_length(case, name, x.contiguous(), part, context)
         if finding is not None:
             return finding
     return None
 
 
 def other_length(
-    case: Case,
-    said: str,
-    x: torch.Tensor,
-    out: torch.Tensor | None,
-    error: Exception | None,
-    part: torch.Tensor,
+    case: Case, name: str, x: torch.Tensor, part: torch.Tensor, context: int
 ) -> Diagnosis | None:
-    """An input of another length that raises, or whose output is not as it was."""
-    B, T = x.shape[:2]
+    """An input that raises, or whose output does not begin as `part` does."""
+    (B, T, _), said = x.shape, f"With {name}, shape {tuple(x.shape)}"
+    out, error = plainly(case, x)
+    if error is not None and x.shape[1] > context:
+        clear = isinstance(error, ValueError | AssertionError)
+        more = "" if clear else " (a check of the length would say it more clearly)"
+        refused = f"{first_line(error)}{more}"
+        case.notes.append(f"An input longer than context_length is refused: {refused}")
+        return None
     if error is not None:
-        run, got = case.record(x), first_line(error)
+        got = first_line(error)
         return case.file.fault(
-            run.place,
+            case.record(x).place,
             "length",
             f"{said}, it raises {got}.",
             got,
@@ -496,9 +488,8 @@ def other_length(
         return None
     if tuple(out.shape[:2]) != (B, T):
         run = case.record(x)
-        lost = (
-            n for n in run.nodes if n.uses_x and not {T, B * T} & set(n.entry.shape)
-        )
+        sizes = {T, B * T}
+        lost = (n for n in run.nodes if n.uses_x and sizes.isdisjoint(n.entry.shape))
         return case.file.fault(
             next(lost, run.node_of(out)),
             "length",
@@ -508,8 +499,7 @@ def other_length(
         )
     head = out[: part.shape[0], : part.shape[1]]
     gap, near = head - part[:, : head.shape[1]], NEAR * (1 + part.abs().max())
-    comparable = case.causal or case.T == T
-    if not comparable or bool((gap.abs() <= near).all()):
+    if bool((gap.abs() <= near).all()) or not (case.causal or case.T == T):
         return None
     return case.file.fault(
         first_mask(case),
@@ -563,9 +553,9 @@ def bias_flag(case: Case) -> Diagnosis | None:
     built = case.built
     if built is None or built.again is None or case.judgement is None:
         return None
-    flag = next((name for name, what in built.named.items() if what == "bias"), None)
-    if flag is None:
+    if "bias" not in case.told:
         return None
+    flag = next(name for name, what in built.named.items() if what == "bias")
     try:
         without = built.again(replace(case.sizes, bias=False))
         having = built.again(replace(case.sizes, bias=True))
@@ -582,7 +572,7 @@ def bias_flag(case: Case) -> Diagnosis | None:
             wrong = f"With {flag}=True {layer!r} has no bias"
         if wrong and is_linear(without, layer):
             return case.file.fault(
-                case.made_at(layer, local=False),
+                case.made_at(layer),
                 "constructor",
                 f"{wrong}: the flag does not reach it.",
                 wrong,
@@ -603,9 +593,8 @@ def is_linear(module: nn.Module, path: str) -> bool:
     try:
         owner, name = owner_of(module, path)
         listed = isinstance(owner, list | tuple)
-        return isinstance(
-            owner[int(name)] if listed else getattr(owner, name), nn.Linear
-        )
+        layer = owner[int(name)] if listed else getattr(owner, name)
+        return isinstance(layer, nn.Linear)
     except (AttributeError, LookupError, ValueError):
         return False
 
@@ -624,10 +613,9 @@ def width_not_divisible(case: Case) -> Diagnosis | None:
     built, judgement = case.built, case.judgement
     if built is None or built.again is None or judgement is None:
         return None
-    told, heads = set(built.named.values()), judgement.heads
-    if "D" in told or not told & {"d_out", "width"} or "H" not in told:
+    if {"D", "H"} & case.told != {"H"} or case.told.isdisjoint({"d_out", "width"}):
         return None
-    if heads.H < 2 or case.sizes.d_out <= heads.D:
+    if judgement.heads.H < 2 or case.sizes.d_out <= judgement.heads.D:
         return None  # the width is one head's
     odd = Odd(**vars(case.sizes))
     if case.sizes.d_in == case.sizes.d_out:
@@ -651,12 +639,8 @@ def odd_width(case: Case, odd: Odd, run: Run, module: nn.Module) -> Diagnosis | 
     said = f"d_out = {width} with {odd.H} heads is"
     place, setting = floored(case, module, quotient)
     where = run.place.line if run.place is not None else None
-    if (
-        run.error is not None
-        and run.failed
-        and place
-        and hides_width(run.failed[2], width)
-    ):
+    hidden = run.failed is not None and hides_width(run.failed[2], width)
+    if run.error is not None and place is not None and hidden:
         error = first_line(run.error)
         return case.file.fault(
             place,

@@ -6,13 +6,14 @@ from typing import Any
 
 from steps.debugger.judge import CONTEXTS, Judgement
 from steps.debugger.run import Node
-from steps.debugger.stages import Label, Reference, Stage, match
+from steps.debugger.stages import Label, Reference, Stage
 from steps.pytorch import torch
 
 BHTD, BHSD, BHTS = ("B", "H", "T", "D"), ("B", "H", "S", "D"), ("B", "H", "T", "S")
 
-UNSCALED = "The scores are not divided by"
-FOURTH_ROOT = "The scores are scaled once by the fourth root, not by 1 over"
+SCORES = "The scores are"
+UNSCALED = f"{SCORES} not divided by"
+FOURTH_ROOT = f"{SCORES} scaled once by the fourth root"
 
 Symptom = tuple[str, str, str]  # kind, sentence, what was made
 
@@ -140,7 +141,7 @@ def wrong_factor(result: Result) -> Symptom | None:
         if tensor.numel() != value.numel() or not size:
             continue
         for c in (size, -size):
-            if match(value, Stage(name, tensor * c, axes, 3), float(value.sum())):
+            if reference.holds(value, Stage(name, tensor * c, axes, 3)):
                 wanted = f"1/sqrt(head_dim) = {reference.D**-0.5:.4g} times"
                 return (
                     "scale",
@@ -174,25 +175,22 @@ def factor_in_words(c: float, reference: Reference) -> str:
 
 def wrong_turn(result: Result) -> Symptom | None:
     """Weights or contexts by a softmax, mask or scale that is wrong in a known way."""
-    value, total = result.value, float(result.value.sum())
-    reference = result.reference
+    value, reference = result.value, result.reference
     sizes = reference.weights.numel(), reference.contexts.numel()
     for weights, kind, text in wrong_turns(reference) if value.numel() in sizes else ():
         contexts = Stage("contexts", weights @ reference.v, BHTD, 6)
         for stage in (Stage("weights", weights, BHTS, 6), contexts):
-            if stage.numel == value.numel() and match(value, stage, total):
+            if stage.numel == value.numel() and reference.holds(value, stage):
                 return kind, text, f"shape {result.shape}"
     return None
 
 
-def wrong_turns(reference: Reference) -> Iterator[tuple[torch.Tensor, str, str]]:
-    """(weights, kind, sentence) for each turn that attention is known to take wrong."""
-    D, H, T = reference.D, reference.q.shape[1], reference.T
+def masks(reference: Reference) -> list[tuple[torch.Tensor, str]]:
+    """The right mask, and the wrong ones with what is said of them."""
     future = reference.future
     nothing, ones = torch.zeros_like(future), torch.ones_like(future)
-    root = f"sqrt(head_dim) = sqrt({D})."
     upside_down = "The mask is the wrong way round:"
-    masks = [
+    return [
         (future if reference.causal else nothing, ""),
         (
             nothing,
@@ -210,30 +208,36 @@ def wrong_turns(reference: Reference) -> Iterator[tuple[torch.Tensor, str, str]]
             "The mask starts one place too late: each token sees the next one.",
         ),
     ]
+
+
+def wrong_turns(reference: Reference) -> Iterator[tuple[torch.Tensor, str, str]]:
+    """(weights, kind, sentence) for each turn that attention is known to take wrong."""
+    D, H, T = reference.D, reference.q.shape[1], reference.T
+    root = f"sqrt(head_dim) = sqrt({D})."
     scales = [
         (D**-0.5, ""),
-        (1.0, "not"),
-        (D**-0.25, "once by the fourth root"),
-        (1 / D, "twice"),
-        ((D * H) ** -0.5, "by the root of the whole width"),
-        (1 / D, "by head_dim, not its root"),
-        (D**0.5, "by multiplying with the root"),
-        (T**-0.5, "by the root of the tokens"),
-        (H**-0.5, "by the root of the number of heads"),
+        (1.0, "not scaled"),
+        (D**-0.25, "scaled once by the fourth root"),
+        (1 / D, "scaled twice"),
+        ((D * H) ** -0.5, "scaled by the root of the whole width"),
+        (1 / D, "scaled by head_dim, not its root"),
+        (D**0.5, "scaled by multiplying with the root"),
+        (T**-0.5, "scaled by the root of the tokens"),
+        (H**-0.5, "scaled by the root of the number of heads"),
     ]
-    said = {"not": UNSCALED, "twice": "The scores are scaled twice by 1 over"}
+    said = {"not scaled": UNSCALED, "scaled twice": f"{SCORES} scaled twice by 1 over"}
     for factor, scale in scales:
-        for number, (blocked, mask) in enumerate(masks):
-            if scale == "once by the fourth root" and mask:
+        for number, (blocked, mask) in enumerate(masks(reference)):
+            if scale == "scaled once by the fourth root" and mask:
                 continue
             scores = (reference.raw * factor).masked_fill(blocked, -1e30)
             if mask:
-                more = f" And the scores are scaled {scale}." if scale else ""
+                more = f" And the scores are {scale}." if scale else ""
                 yield scores.softmax(-1), "mask", mask + more
             elif scale:
-                text = said.get(scale, f"The scores are scaled {scale}, not by 1 over")
+                text = said.get(scale, f"{SCORES} {scale}, not by 1 over")
                 yield scores.softmax(-1), "scale", f"{text} {root}"
-            if (scale, number) in (("", 0), ("", 1), ("not", 0)):
+            if (scale, number) in (("", 0), ("", 1), ("not scaled", 0)):
                 for axis, words in ((2, "queries"), (1, "heads"), (0, "sequences")):
                     yield scores.softmax(axis), "softmax", sums_over(words)
     yield (

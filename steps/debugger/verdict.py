@@ -7,7 +7,7 @@ from typing import Any
 from steps.debugger.build import Sizes, fill
 from steps.debugger.case import Case
 from steps.debugger.explain import blame, raised, return_place, two_roles
-from steps.debugger.file import File
+from steps.debugger.file import File, one_based
 from steps.debugger.judge import Judgement
 from steps.debugger.load import first_line
 from steps.debugger.probes import NEAR, first_fault, outputs, random_in_eval
@@ -134,12 +134,11 @@ def row_of(case: Case, node: Node, ok: bool | None) -> dict[str, Any]:
         stage = label.stage.name + (f", {label.index}" if label.index else "")
     elif ok or not node.uses_x:
         stage = ""
-    end = place.end_column
     return {
         "line": place.line,
-        "column": None if place.column is None else place.column + 1,
+        "column": one_based(place.column),
         "end_line": place.end_line,
-        "end_column": None if end is None else end + 1,
+        "end_column": one_based(place.end_column),
         "statement": entry.statement,
         "expression": entry.expression,
         "name": entry.name,
