@@ -13,7 +13,6 @@ from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, Run, state_of
 from steps.debugger.symptoms import first
 from steps.pytorch import nn, torch
-from steps.walk.recorder import tensors_in
 from steps.walk.source import Place
 
 NEAR = 1e-6  # of the largest output
@@ -164,20 +163,18 @@ def gradients(case: Case) -> Diagnosis | None:
     leaves = {p: state[p] for p in case.weights if p in state and state[p].is_leaf}
     for tensor in leaves.values():
         tensor.requires_grad_(True)
-    torch.manual_seed(1)
-    with torch.enable_grad():
-        out = next(tensors_in(case.forward(module, case.x)), None)
-        if out is None:
-            return None
-        wide = {path: t for path, t in leaves.items() if t.dim() >= 2}
-        found: tuple = (None,) * len(wide)
-        if out.requires_grad:
-            total = out.pow(2).sum()
-            found = torch.autograd.grad(total, list(wide.values()), allow_unused=True)
-    lost = [path for path, grad in zip(wide, found, strict=True) if grad is None]
+    run = case.record(module=module, grad=True)
+    if run.output is None:
+        return None
+    lost = [path for path, tensor in leaves.items() if tensor.dim() >= 2]
+    if run.output.requires_grad:
+        wide = [leaves[path] for path in lost]
+        with torch.enable_grad():
+            total = run.output.pow(2).sum()
+        grads = torch.autograd.grad(total, wide, allow_unused=True)
+        lost = [path for path, grad in zip(lost, grads, strict=True) if grad is None]
     if not lost:
         return None
-    run = case.record(module=module, grad=True)
     for node in run.nodes:
         made = node.entry.tensor
         given = any(t.requires_grad for t in node.entry.inputs)
