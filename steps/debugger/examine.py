@@ -1,32 +1,17 @@
-# ruff: noqa: E501 - sentences for the reader are kept whole
 """From a file or a module to a diagnosis."""
 
-import contextlib
 import copy
 import inspect
-import re
-import sys
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from steps.debugger import explain, probes
 from steps.debugger.apart import too_long
-from steps.debugger.build import (
-    Built,
-    Sizes,
-    build,
-    build_from,
-    forwards,
-    meaning,
-    prepare,
-)
-from steps.debugger.judge import Judgement, judge
+from steps.debugger.build import Built, Sizes, build, build_from, meaning
+from steps.debugger.case import Case, judge_run, make_case, run_twice, ways
 from steps.debugger.load import (
-    Printed,
     TooLong,
     classes_in,
     contained,
@@ -37,52 +22,11 @@ from steps.debugger.load import (
     rank,
 )
 from steps.debugger.result import Diagnosis
-from steps.debugger.roles import (
-    Projection,
-    changed_heads,
-    projections,
-    readings,
-    token_axes,
-)
-from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
+from steps.debugger.run import state_of
+from steps.debugger.verdict import conclude, constructor_raised
 from steps.errors import UserError
-from steps.pytorch import nn, torch
+from steps.pytorch import nn
 from steps.walk.source import trace_of
-
-
-@dataclass
-class Case:
-    """Everything about the module under examination."""
-
-    module: nn.Module
-    file: str
-    sizes: Sizes
-    built: Built | None
-    causal: bool
-    claims: bool  # whether it claims to be causal
-    undecided: bool  # neither the class nor the reader says whether it should be
-    x: torch.Tensor
-    hidden: list[str] = field(
-        default_factory=list
-    )  # tensors outside parameters and buffers
-    said: str = "x"  # how forward was called
-    how: Any = None  # (args, kwargs) as a function of x
-    run: Run | None = None
-    other: Run | None = None  # with one number of x changed
-    at: tuple[int, int] = (0, 0)  # where
-    found: list[Projection] = field(default_factory=list)
-    plain: dict[Node, str] = field(default_factory=dict)
-    judgement: Judgement | None = None
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
-        """The forward pass, its arguments made ready before any recorder watches."""
-        args, kwargs = self.how(module, x)
-        return lambda: module(*args, **kwargs)
-
-    def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
-        return self.call(module, x)()
 
 
 def examine_file(
@@ -92,7 +36,7 @@ def examine_file(
     causal: bool | None = None,
     timeout: float = 30,
 ) -> Diagnosis:
-    """Examine the attention class of a file (or the class `name`, or what `expression` makes)."""
+    """Examine a file's attention class, the class `name` or what `expression` makes."""
     shown = path
     file = Path(path).absolute()
     result = Diagnosis(shown, "cannot tell")
@@ -223,7 +167,7 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
         try:
             built = build(cls, equal)
         except Exception:
-            return probes.constructor_raised(cls, file, sizes, error)
+            return constructor_raised(cls, file, sizes, error)
     if not isinstance(built.module, nn.Module):
         raise UserError(f"{cls.__name__}(...) makes no nn.Module")
     if "_modules" not in vars(built.module):
@@ -252,7 +196,7 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
 
 
 def at_width_of_layers(cls: type, built: Built) -> Built:
-    """The class made again for the width that its own layers read, told by no argument."""
+    """The class made again for the width that its layers read, told by no argument."""
     widths = [m.in_features for m in built.module.modules() if isinstance(m, nn.Linear)]
     if not widths:
         return built
@@ -275,12 +219,9 @@ def examine_instance(
         file = file_of(type(module))
     best: Diagnosis | None = None
     for sizes in sizes_of(module):
-        case = make_case(copy.deepcopy(module), file, sizes, None, causal)
-        result = examine(case)
+        result = examine(make_case(copy.deepcopy(module), file, sizes, None, causal))
         result.examined = result.examined or said
-        if result.verdict == "no fault" or (
-            case.run is not None and case.run.error is None
-        ):
+        if result.verdict == "no fault":
             return result
         best = best or result
     if best is None:
@@ -294,344 +235,72 @@ def file_is_here(module: nn.Module, file: str) -> bool:
 
 def sizes_of(module: nn.Module) -> list[Sizes]:
     """Sizes for an instance: its input's width and its heads, read off it."""
+    own = vars(module).items()
+    numbers = {name: n for name, n in own if type(n) is int and n > 0}
+    H = next((n for name, n in numbers.items() if meaning(name) == "H"), 1)
+    linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    widths, squares = widths_of(module), squares_of(module)
+    longest = min(squares, default=99)
+    result = []
+    for width in dict.fromkeys(widths):
+        taken = {H, width, *numbers.values()}
+        lengths = [t for t in (7, 5, 11, 6, 13, 9, 3, 4, 2) if t <= longest]
+        T = next((t for t in lengths if t not in taken), min(longest, 5))
+        B = next(b for b in (2, 3, 5) if b != H and b != T)
+        out = linear[0].out_features if linear else width
+        context = longest if longest < 99 else 13
+        sizes = Sizes(B, T, d_in=width, H=H, D=max(out // H, 1), context=context)
+        result.append(sizes)
+    return result
+
+
+def widths_of(module: nn.Module) -> list[int]:
+    """The widths that the layers and weights of a module take."""
     widths: list[int] = []
-    squares: list[int] = []
     for part in module.modules():
         if isinstance(part, nn.MultiheadAttention):
             widths.append(part.embed_dim)
         if isinstance(part, nn.Linear):
             widths.append(part.in_features)
     for path, tensor in state_of(module).items():
-        if (
-            tensor.dim() >= 2
-            and tensor.shape[-1] == tensor.shape[-2]
-            and not isinstance(tensor, nn.Parameter)
-        ):
-            squares.append(tensor.shape[-1])
-        if (
-            isinstance(tensor, nn.Parameter)
-            and tensor.dim() >= 2
-            and not path.endswith(".weight")
-        ):
+        weight = isinstance(tensor, nn.Parameter) and tensor.dim() >= 2
+        if weight and not path.endswith(".weight"):
             widths += [tensor.shape[0], tensor.shape[-1]]
-    numbers = {}
-    for name, value in vars(module).items():
-        if type(value) is int and value > 0:
-            numbers[name] = value
-    H = next((v for n, v in numbers.items() if meaning(n) == "H"), 1)
-    longest = min(squares, default=99)
-    result = []
-    for width in dict.fromkeys(widths):
-        taken = {H, width, *numbers.values()}
-        T = next(
-            (
-                t
-                for t in (7, 5, 11, 6, 13, 9, 3, 4, 2)
-                if t <= longest and t not in taken
-            ),
-            min(longest, 5),
-        )
-        out = next(
-            (p.out_features for p in module.modules() if isinstance(p, nn.Linear)),
-            width,
-        )
-        B = next(b for b in (2, 3, 5) if b != H and b != T)
-        result.append(
-            Sizes(
-                B=B,
-                T=T,
-                d_in=width,
-                H=H,
-                D=max(out // H, 1),
-                context=longest if longest < 99 else 13,
-            )
-        )
-    return result
+    return widths
 
 
-def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
-    """Whether the class says, or shows, that a token may not look ahead."""
-    words = " ".join(
-        [type(module).__name__, *(type(m).__name__ for m in module.modules())]
-    ).lower()
-    if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
-        return True
-    if built is not None and set(built.named.values()) & {"context", "true"}:
-        return True
-    for path, tensor in state_of(module).items():
-        square = (
-            tensor.dim() >= 2
-            and tensor.shape[-1] == tensor.shape[-2]
-            and tensor.shape[-1] >= T
-        )
-        if square and not isinstance(tensor, nn.Parameter):
-            return True
-        if "mask" in path.lower():
-            return True
-    if any("mask" in name.lower() for name in vars(module)):
-        return True
-    with contextlib.suppress(TypeError, ValueError):
-        for name in inspect.signature(module.forward).parameters:
-            if "mask" in name.lower() or "causal" in name.lower():
-                return True
-    return False
-
-
-def make_case(
-    module: nn.Module, file: str, sizes: Sizes, built: Built | None, causal: bool | None
-) -> Case:
-    hidden = prepare(module)
-    generator = torch.Generator().manual_seed(11)
-    x = torch.randn(
-        sizes.B, sizes.T, sizes.d_in, generator=generator, dtype=torch.float64
-    )
-    claims = claims_causal(module, built, sizes.T)
-    case = Case(
-        module,
-        file,
-        sizes,
-        built,
-        claims if causal is None else causal,
-        claims,
-        causal is None and not claims,
-        x,
-        hidden,
-    )
-    state = state_of(module)
-    case.weights = {k: t for k, t in state.items() if is_weight(state, k)}
-    return case
+def squares_of(module: nn.Module) -> list[int]:
+    """The sizes of the square tables, such as masks, that a module keeps."""
+    tables = [t for t in state_of(module).values() if not isinstance(t, nn.Parameter)]
+    return [
+        table.shape[-1]
+        for table in tables
+        if table.dim() >= 2 and table.shape[-1] == table.shape[-2]
+    ]
 
 
 def examine(case: Case) -> Diagnosis:
-    """Run the module, judge the run under every way to call it, then the other probes."""
-    attempts: list[tuple[int, Case]] = []
-    for case_now in ways(case):
-        run_twice(case_now)
-        assert case_now.run is not None
-        if (
-            case_now.run.error is None
-            or case_now.run.failed is not None
-            or not attempts
-        ):
-            judge_run(case_now)
-            score = merit(case_now)
-            attempts.append((score, case_now))
-            if score >= 10**6:
-                break
-    best = max(attempts, key=lambda pair: pair[0])[1]
+    """Run the module under every way to call it, and conclude from the best run."""
+    best, most = case, -2
+    for attempt in ways(case):
+        run_twice(attempt)
+        if most > -2 and attempt.run.error is not None and attempt.run.failed is None:
+            continue
+        judge_run(attempt)
+        score = merit(attempt)
+        if score > most:
+            best, most = attempt, score
+        if score == RIGHT:
+            break
     return conclude(best)
 
 
+RIGHT = 10**6  # the merit of a run without a fault
+
+
 def merit(case: Case) -> int:
+    """How far a run is right."""
     judgement = case.judgement
-    assert case.run is not None
     if judgement is None:
         return 0 if case.run.error is None else -1
-    return 10**6 if judgement.clean and not judgement.conflicts else judgement.progress
-
-
-def ways(case: Case) -> Iterator[Case]:
-    """The case, once for each way to call forward."""
-    module, sizes = case.module, case.sizes
-    forms = list(forwards(module, case.x, sizes.D, case.causal))
-    for number, (said, _, _) in enumerate(forms):
-
-        def how(inner: nn.Module, x: torch.Tensor, number: int = number) -> tuple:
-            options = list(forwards(inner, x, sizes.D, case.causal))
-            _, args, kwargs = options[min(number, len(options) - 1)]
-            return args, kwargs
-
-        yield copy_case(case, said, how)
-
-
-def copy_case(case: Case, said: str, how: Callable) -> Case:
-    made = copy.copy(case)
-    made.said, made.how = said, how
-    made.run = made.other = made.judgement = None
-    made.notes = list(case.notes)
-    return made
-
-
-def run_twice(case: Case) -> None:
-    """Record a run, and another with one number of x changed and another seed."""
-
-    def once(x: torch.Tensor, seed: int) -> Run:
-        torch.manual_seed(seed)
-        return record(
-            case.module,
-            case.call(case.module, x),
-            x,
-            case.file,
-            weights=case.weights,
-        )
-
-    case.run = once(case.x, 1)
-    if case.run.error is not None and case.x.dim() == 3 and takes_two(case, once):
-        return
-    case.other = once(changed(case), 1)
-
-
-def changed(case: Case) -> torch.Tensor:
-    x = case.x.clone()
-    case.at = (0, x.shape[1] // 2) if x.dim() == 3 else (0, x.shape[0] // 2)
-    if x.dim() == 3:
-        x[case.at][x.shape[-1] // 2] += 1.0
-    else:
-        x[case.at[1], x.shape[-1] // 2] += 1.0
-    return x
-
-
-def takes_two(case: Case, once: Callable) -> bool:
-    """Whether the module takes one sequence, (T, d_in), and does so without an error."""
-    x = case.x
-    first = case.run
-    case.x = x[0].clone()
-    run = once(case.x, 1)
-    if (
-        run.error is None
-        and run.output is not None
-        and run.output.shape[0] == x.shape[1]
-        and run.output.dim() == 2
-    ):
-        case.run = run
-        case.other = once(changed(case), 1)
-        return True
-    case.x, case.run = x, first
-    return False
-
-
-def judge_run(case: Case) -> None:
-    run, other = case.run, case.other
-    assert run is not None
-    assert other is not None
-    B = case.x.shape[0] if case.x.dim() == 3 else 1
-    T = case.x.shape[-2]
-    depend(run, other)
-    case.found, case.plain = projections(run, other, B, T, case.at)
-    asked = case.sizes.H if case.built is None or case.built.heads_asked else None
-    guesses = sorted(
-        {
-            v
-            for m in case.module.modules()
-            for v in vars(m).values()
-            if type(v) is int and 1 < v <= 64
-        }
-    )
-    if run.error is not None and any(
-        re.search(r"\.\d+\.", p.paths[0]) for p in case.found
-    ):
-        guesses.insert(0, 1)
-        if asked:
-            guesses.insert(1, asked)
-        asked = None
-    modes = [case.causal]
-    if case.undecided and not masks_in(run, T):
-        modes.append(not case.causal)
-    elif case.undecided:
-        modes = [True]
-    best: Judgement | None = None
-    inside = probes.mha_heads(case)
-    options = (
-        [inside] if inside is not None else readings(case.found, asked, guesses, run)
-    )
-    for count, heads in enumerate(options):
-        for causal in modes:
-            judgement = judge(run, heads, case.found, case.plain, causal, case.weights)
-            if best is None or key(judgement) > key(best):
-                best = judgement
-            if judgement.clean and not judgement.conflicts:
-                break
-        if count > 30 or (best is not None and best.clean and not best.conflicts):
-            break
-    if (
-        best is not None
-        and best.heads.layout
-        and not best.clean
-        and no_mixing(case, best)
-    ):
-        best = None  # one wide layer and no attention after it: no packed q, k and v
-    if best is not None and best.fault is not None and before_scores(best):
-        changed = changed_heads(run, other, best.heads, case.at)
-        for causal in modes if changed is not None else []:
-            assert changed is not None
-            judgement = judge(
-                run, changed, case.found, case.plain, causal, case.weights
-            )
-            if judgement.clean or judgement.progress >= best.progress:
-                best = judgement
-                if judgement.clean:
-                    break
-    case.judgement = best
-    if best is not None:
-        case.causal = best.reference.causal
-
-
-def no_mixing(case: Case, judgement: Judgement) -> bool:
-    """Whether no split of q, k and v was seen and no token's output reads another token."""
-    assert case.run is not None
-    assert case.other is not None
-    projected = {p.node for p in case.found}
-    if any(
-        la.stage.rank >= 2 for n, la in judgement.labels.items() if n not in projected
-    ):
-        return False
-    out, twin = case.run.output, case.other.output
-    if out is None or twin is None or out.shape != twin.shape:
-        return False
-    B = case.x.shape[0] if case.x.dim() == 3 else 1
-    return token_axes(out, twin, B, case.x.shape[-2], case.at) is not None
-
-
-def before_scores(judgement: Judgement) -> bool:
-    """Whether the first wrong operation reads nothing but queries or keys."""
-    assert judgement.fault is not None
-    labels = [judgement.labels.get(n) for n in judgement.fault.inputs]
-    names = {label.stage.name.split(",")[0] for label in labels if label is not None}
-    return bool(names) and names <= {"queries", "keys"} and None not in labels
-
-
-def masks_in(run: Run, T: int) -> bool:
-    """Whether forward makes or reads a (T, T) table of few values: a mask."""
-    for node in run.nodes:
-        tables = [node.value] if not node.uses_x else [t for t, _ in node.constants]
-        for table in tables:
-            shape = [n for n in table.shape if n != 1]
-            if (
-                shape == [T, T]
-                and not table.is_meta
-                and 1 < table.unique().numel() <= 3
-            ):
-                return True
-    return False
-
-
-def key(judgement: Judgement) -> tuple:
-    """The better reading of two: named right, then clean, then further along."""
-    if judgement.heads.strided and judgement.progress < 300:
-        return (
-            -99,
-            False,
-            0,
-            0,
-        )  # heads of every H-th feature: only if scores are made of them
-    return (-judgement.conflicts, judgement.clean, judgement.progress, judgement.named)
-
-
-def conclude(case: Case) -> Diagnosis:
-    result = explain.diagnosis(case)
-    if result.verdict == "no fault":
-        fault = probes.first_fault(case)
-        if fault is not None:
-            fault.trace, fault.examined = result.trace, result.examined
-            explain.mark(fault)
-            return fault
-        result.notes += probes.proved(case)
-    return result
-
-
-def described(case: Case) -> str:
-    how = case.built.how if case.built is not None else type(case.module).__name__
-    return f"{how}, called with {case.said}; x of shape {tuple(case.x.shape)}"
-
-
-__all__ = ["Case", "Printed", "examine_file", "examine_module", "first_line", "sys"]
+    return RIGHT if judgement.clean and not judgement.conflicts else judgement.progress

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - sentences for the reader are kept whole
 """Run a reader's file as Python would, and leave everything as it was found."""
 
 import atexit
@@ -10,7 +9,6 @@ import random
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from importlib.util import decode_source
@@ -24,7 +22,7 @@ from steps.walk.source import trace_of
 
 
 class TooLong(BaseException):
-    """The reader's code did not come back; not an Exception, so that none catches it."""
+    """The reader's code did not come back; no Exception, so that none catches it."""
 
 
 @contextlib.contextmanager
@@ -179,8 +177,8 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
     """Execute a file under its own name, not "__main__".
 
     Returns the module and, where running it raised before its end, what; the classes
-    defined before that are in the module. Raises UserError where the file cannot be read
-    or parsed, or where an import fails.
+    defined before that are in the module. Raises UserError where the file cannot be
+    read or parsed, or where an import fails.
     """
     file = str(path)
     if path.suffix == ".ipynb":
@@ -249,7 +247,7 @@ def rank(cls: type) -> int:
 
 
 def classes_in(module: ModuleType) -> list[type]:
-    """The nn.Module classes that the file defines and that have a forward of their own."""
+    """The nn.Module classes of the file that have a forward of their own."""
     found = []
     for value in vars(module).values():
         if not (isinstance(value, type) and issubclass(value, nn.Module)):
@@ -268,7 +266,3 @@ def ordered(classes: list[type]) -> list[type]:
     """Most likely to be the attention first; of equals the last one written."""
     last_first = list(reversed(classes))
     return sorted(last_first, key=rank)
-
-
-def clock() -> float:
-    return time.monotonic()

@@ -1,10 +1,9 @@
-# ruff: noqa: E501 - sentences for the reader are kept whole
 """What the debugger found: one object, which prints as the report for a person.
 
 Each row of `Diagnosis.trace` is one operation, in the order of the run, as a dict:
 
     line, column, end_line, end_column   its place in the file; columns from 1, or None
-    statement    the whole statement             expression   this operation's part of it
+    statement    the whole statement            expression   this operation's part of it
     name         what the source calls it, or ""
     function     torch's name of the operation, such as "view"
     shape        list of int
@@ -20,11 +19,14 @@ Each row of `Diagnosis.trace` is one operation, in the order of the run, as a di
 """
 
 import json
-import textwrap
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-WIDTH = 100
+from steps.walk.text import WIDTH, clip, wrap
+
+if TYPE_CHECKING:
+    from steps.debugger.run import Node
+
 EXIT = {"no fault": 0, "fault": 1, "cannot tell": 2}
 
 
@@ -45,31 +47,15 @@ class Diagnosis:
     examined: str = ""  # the class, and how it was built
     notes: list[str] = field(default_factory=list)  # what was proved, or remarked
     seen_at: int | None = None  # where a fault of the constructor shows in forward
+    node: "Node | None" = None  # the operation at fault, in memory only
 
     def json(self) -> str:
         """One line of strict JSON."""
-        keys = [
-            "file",
-            "verdict",
-            "line",
-            "column",
-            "statement",
-            "kind",
-            "expected",
-            "got",
-            "message",
-            "trace",
-        ]
-        whole = {key: getattr(self, key) for key in keys}
+        whole = {name: value for name, value in vars(self).items() if name != "node"}
         whole["trace"] = [
-            {key: value for key, value in row.items() if key != "values"}
+            {name: value for name, value in row.items() if name != "values"}
             for row in self.trace
         ]
-        whole |= {
-            "examined": self.examined,
-            "notes": self.notes,
-            "seen_at": self.seen_at,
-        }
         return json.dumps(whole, allow_nan=False)
 
     def __str__(self) -> str:
@@ -77,10 +63,8 @@ class Diagnosis:
 
     def _lines(self) -> list[str]:
         where = f":{self.line}" if self.line else ""
-        lines = wrap(
-            f"{self.file}{where}: {self.verdict}"
-            + (f" ({self.kind})" if self.kind else "")
-        )
+        kind = f" ({self.kind})" if self.kind else ""
+        lines = wrap(f"{self.file}{where}: {self.verdict}{kind}")
         if self.examined:
             lines += wrap(f"Examined: {self.examined}")
         if self.trace:
@@ -89,11 +73,10 @@ class Diagnosis:
         if self.statement and self.verdict == "fault":
             lines += wrap(f"Line {self.line}: {self.statement}", "", "    ")
         lines += wrap(self.message)
-        if self.verdict == "fault":
-            if self.got:
-                lines += wrap(f"It made: {self.got}", "  ", "    ")
-            if self.expected:
-                lines += wrap(f"Right:   {self.expected}", "  ", "    ")
+        if self.got and self.verdict == "fault":
+            lines += wrap(f"It made: {self.got}", "  ", "    ")
+        if self.expected and self.verdict == "fault":
+            lines += wrap(f"Right:   {self.expected}", "  ", "    ")
         for note in self.notes:
             lines += wrap(note, "  - ", "    ")
         return lines
@@ -102,27 +85,12 @@ class Diagnosis:
         """One line an operation: where, what, its shape and the stage it holds."""
         rows = [("line", "name or expression", "shape", "holds", "axes")]
         for row in self.trace:
-            stage = row["stage"]
-            if row["first_wrong"]:
-                stage = "<-- first wrong"
-            elif row["follows"]:
-                stage = "(made from what is wrong)"
-            elif row["ok"] is False:
-                stage = "(no stage)"
-            elif stage is None:
-                stage = (
-                    "no stage of attention"
-                    if row["ok"] is None and self.verdict == "fault"
-                    else ""
-                )
             shape = "(" + ", ".join(map(str, row["shape"])) + ")"
             axes = "(" + ", ".join(row["axes"]) + ")" if row["axes"] else ""
             label = row["name"] or row["expression"]
-            rows.append((str(row["line"] or ""), label, shape, stage, axes))
+            rows.append((str(row["line"] or ""), label, shape, self._holds(row), axes))
         wide = [max(len(cells[c]) for cells in rows) for c in range(5)]
-        wide[1] = max(
-            12, min(wide[1], WIDTH - 8 - wide[0] - wide[2] - wide[3] - wide[4])
-        )
+        wide[1] = max(12, min(wide[1], WIDTH - 8 - sum(wide) + wide[1]))
         lines = []
         for line, label, shape, stage, axes in rows:
             cells = [line.rjust(wide[0]), clip(label, wide[1]).ljust(wide[1])]
@@ -130,19 +98,16 @@ class Diagnosis:
             lines.append("  ".join(cells).rstrip())
         return lines
 
-
-def clip(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 2] + ".."
-
-
-def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=first if rest is None else rest,
-        break_on_hyphens=False,
-    )
+    def _holds(self, row: dict[str, Any]) -> str:
+        if row["first_wrong"]:
+            return "<-- first wrong"
+        if row["follows"]:
+            return "(made from what is wrong)"
+        if row["ok"] is False:
+            return "(no stage)"
+        if row["stage"] is None and row["ok"] is None and self.verdict == "fault":
+            return "no stage of attention"
+        return row["stage"] or ""
 
 
 def ascii_only(text: str) -> str:

@@ -530,6 +530,9 @@ def from_pair(
                 yield made
 
 
+MERGED = ("H", "D")  # not split into heads yet: a wrong split is no change of a head
+
+
 def changed_heads(
     run: Run, other: Run, heads: Heads, at: tuple[int, int]
 ) -> Heads | None:
@@ -547,7 +550,8 @@ def changed_heads(
         value, total = node.value.double(), float(node.value.sum())
         roles = set().union(*(of.get(n, set()) for n in node.inputs))
         for role, tensor in (("q", heads.q), ("k", heads.k)):
-            if match(value, Stage(role, tensor, ("B", "H", "T", "D"), 2), total):
+            stage = Stage(role, tensor, ("B", "H", "T", "D"), 2)
+            if match(value, stage, total, MERGED):
                 roles = {role}
         of[node] = roles
         if len(roles) != 1:
@@ -560,7 +564,8 @@ def changed_heads(
         ):
             continue
         names = ("B", "H", "T", "D")
-        for order, _ in candidates(tuple(value.shape), names, tuple(tensor.shape)):
+        sizes = tuple(tensor.shape)
+        for order, _ in candidates(tuple(value.shape), names, sizes, MERGED):
             kept = tuple(d for d in range(4) if tensor.shape[d] != 1)
             if len(order) == len(kept) == 4:
                 moved = value.reshape([tensor.shape[d] for d in order])

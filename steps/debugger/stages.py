@@ -88,25 +88,28 @@ def mixes(names: tuple[str, ...]) -> bool:
     return "B" not in names and "H" in names and ("T" in names or "S" in names)
 
 
-JOINS = {
-    ("D", "H")
-}  # what may not be merged; Reference sets it for the reading at hand
+APART = ("D", "H")  # never merged in this order, but in readings of strided heads
 
 
 def candidates(
-    shape: tuple[int, ...], axes: tuple[str, ...], sizes: tuple[int, ...]
+    shape: tuple[int, ...],
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    apart: tuple[str, str] = APART,
 ) -> Iterator:
     """(permutation, axis groups) under which a stage could have this shape."""
     kept = tuple((a, n) for a, n in zip(axes, sizes, strict=True) if n != 1)
     squeezed = tuple(n for n in shape if n != 1)
     for groups in orders(squeezed, kept):
         flat = [name for group in groups for name in group]
-        if any(pair in JOINS for group in groups for pair in itertools.pairwise(group)):
+        if any(apart in itertools.pairwise(group) for group in groups):
             continue
         yield [axes.index(name) for name in flat], ["*".join(group) for group in groups]
 
 
-def match(value: torch.Tensor, stage: Stage, total: float) -> Label | None:
+def match(
+    value: torch.Tensor, stage: Stage, total: float, apart: tuple[str, str] = APART
+) -> Label | None:
     """The stage, or a slice of it, that `value` holds; `total` is the sum of `value`.
 
     Every axis may be anywhere, neighbours may be merged, and loops over sequences, heads
@@ -127,7 +130,7 @@ def match(value: torch.Tensor, stage: Stage, total: float) -> Label | None:
             if hits is None:
                 if not abs(float(sums) - total) <= near:
                     continue
-                label = compare(value, stage.tensor, stage, stage.axes)
+                label = compare(value, stage.tensor, stage, stage.axes, apart)
                 if label:
                     return label
                 continue
@@ -136,7 +139,7 @@ def match(value: torch.Tensor, stage: Stage, total: float) -> Label | None:
                 for d, i in zip(fixed, hit, strict=True):
                     at[d] = i
                 rest = tuple(a for d, a in enumerate(stage.axes) if d not in fixed)
-                label = compare(value, stage.tensor[tuple(at)], stage, rest)
+                label = compare(value, stage.tensor[tuple(at)], stage, rest, apart)
                 if label:
                     words = {"B": "sequence", "H": "head", "T": "query", "S": "key"}
                     label.index = ", ".join(
@@ -148,12 +151,17 @@ def match(value: torch.Tensor, stage: Stage, total: float) -> Label | None:
 
 
 def compare(
-    value: torch.Tensor, reference: torch.Tensor, stage: Stage, axes: tuple[str, ...]
+    value: torch.Tensor,
+    reference: torch.Tensor,
+    stage: Stage,
+    axes: tuple[str, ...],
+    apart: tuple[str, str],
 ) -> Label | None:
     near = CLOSE * stage.top
     axes = tuple(a for a, n in zip(axes, reference.shape, strict=True) if n != 1)
     reference = reference.squeeze()
-    for order, groups in candidates(tuple(value.shape), axes, tuple(reference.shape)):
+    sizes = tuple(reference.shape)
+    for order, groups in candidates(tuple(value.shape), axes, sizes, apart):
         moved = (
             reference.permute(order).reshape(value.shape)
             if order
@@ -171,7 +179,7 @@ def spread(shape: tuple[int, ...], groups: list[str]) -> list[str]:
 
 
 def match_masked(
-    value: torch.Tensor, stage: Stage, future: torch.Tensor
+    value: torch.Tensor, stage: Stage, future: torch.Tensor, apart: tuple[str, str]
 ) -> Label | None:
     """Scores with the future blocked: equal where allowed, far below where not."""
     if stage.numel % max(value.numel(), 1):
@@ -198,7 +206,7 @@ def match_masked(
             )
             part, hidden = part.squeeze(), hidden.squeeze()
             for order, groups in candidates(
-                tuple(value.shape), rest, tuple(part.shape)
+                tuple(value.shape), rest, tuple(part.shape), apart
             ):
                 moved = part.permute(order).reshape(value.shape)
                 cut = hidden.permute(order).reshape(value.shape)
@@ -229,6 +237,7 @@ class Reference:
         strided: bool = False,
     ) -> None:
         self.strided = strided
+        self.apart = ("H", "D") if strided else APART
         self.q, self.k, self.v, self.causal = q, k, v, causal
         self.D, self.T = q.shape[-1], q.shape[-2]
         root = self.D**-0.5
@@ -307,22 +316,24 @@ class Reference:
             else []
         )
 
+    def holds(self, value: torch.Tensor, stage: Stage) -> bool:
+        """Whether `value` has the numbers of a stage, in any order of axes."""
+        return match(value, stage, float(value.sum()), self.apart) is not None
+
     def label(self, value: torch.Tensor) -> Label | None:
         """What stage the tensor holds, or None."""
         if not value.is_floating_point() or value.numel() < 2:
             return None
-        JOINS.clear()
-        JOINS.add(("H", "D") if self.strided else ("D", "H"))
         value = value.double()
         total = float(value.sum())
         if math.isfinite(total):
             for stage in (*self.stages, *self.extra):
-                label = match(value, stage, total)
+                label = match(value, stage, total, self.apart)
                 if label:
                     return label
         if self.causal and self.raw.numel() % value.numel() == 0:
             for stage in self.scores:
-                label = match_masked(value, stage, self.future)
+                label = match_masked(value, stage, self.future, self.apart)
                 if label:
                     done = Stage(
                         stage.name + ", masked",
@@ -346,7 +357,7 @@ class Reference:
             return None
         if count == self.weights.numel():
             for order, groups in candidates(
-                tuple(value.shape), bhts, tuple(self.weights.shape)
+                tuple(value.shape), bhts, tuple(self.weights.shape), self.apart
             ):
                 if len(order) != 4:
                     continue
@@ -384,7 +395,7 @@ class Reference:
                         return Label(stage, spread(value.shape, groups))
         if count == self.contexts.numel() and self.contexts.shape[-1] > 1:
             for order, groups in candidates(
-                tuple(value.shape), bhtd, tuple(self.contexts.shape)
+                tuple(value.shape), bhtd, tuple(self.contexts.shape), self.apart
             ):
                 if len(order) != 4:
                     continue

@@ -1,0 +1,426 @@
+"""One module under examination: how it is called, its runs, and how they are judged."""
+
+import contextlib
+import copy
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from steps.debugger.build import Built, Sizes, forwards, owner_of, prepare
+from steps.debugger.file import File
+from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge
+from steps.debugger.roles import (
+    Heads,
+    Projection,
+    changed_heads,
+    projections,
+    readings,
+    token_axes,
+)
+from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
+from steps.debugger.stages import Label
+from steps.pytorch import nn, torch
+from steps.walk.recorder import tensors_in
+from steps.walk.source import Place
+
+NOT_THERE = (LookupError, AttributeError, TypeError, ValueError)
+
+
+@dataclass
+class Case:
+    """Everything about the module under examination."""
+
+    module: nn.Module
+    file: File
+    sizes: Sizes
+    built: Built | None
+    causal: bool
+    claims: bool  # whether it claims to be causal
+    undecided: bool  # neither the class nor the reader says whether it should be
+    x: torch.Tensor
+    hidden: list[str]  # tensors outside parameters and buffers
+    weights: dict[str, torch.Tensor]
+    said: str = "x"  # how forward was called
+    how: Any = None  # (args, kwargs) as a function of x
+    run: Run = field(init=False)
+    other: Run = field(init=False)  # with one number of x changed
+    at: tuple[int, int] = (0, 0)  # where
+    found: list[Projection] = field(default_factory=list)
+    plain: dict[Node, str] = field(default_factory=dict)
+    judgement: Judgement | None = None  # None where no heads are found
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def judged(self) -> Judgement:
+        """The judgement, where heads are found."""
+        assert self.judgement is not None
+        return self.judgement
+
+    @property
+    def labels(self) -> dict[Node, Label]:
+        """What the operations hold, as far as it is known."""
+        return self.judgement.labels if self.judgement is not None else {}
+
+    @property
+    def told(self) -> set[str]:
+        """What the constructor's arguments mean; see steps.debugger.build."""
+        return set(self.built.named.values()) if self.built is not None else set()
+
+    @property
+    def wrong(self) -> Node | None:
+        """The first operation that holds no stage; None where the wrong one raised."""
+        return self.judgement.fault if self.judgement is not None else None
+
+    @property
+    def read(self) -> list[Node]:
+        """What the first wrong operation was given, where that is made of x."""
+        if self.wrong is not None:
+            return self.wrong.inputs
+        given = tensors_in(self.run.failed[2:]) if self.run.failed is not None else ()
+        nodes = [self.run.node_of(tensor) for tensor in given]
+        return [node for node in nodes if node is not None and node.uses_x]
+
+    @property
+    def seen(self) -> int | None:
+        """The line where the run goes wrong, whatever is to blame."""
+        place = self.wrong.entry.place if self.wrong is not None else self.run.place
+        return place.line if place is not None else None
+
+    @property
+    def B(self) -> int:
+        return self.x.shape[0] if self.x.dim() == 3 else 1
+
+    @property
+    def T(self) -> int:
+        return self.x.shape[-2]
+
+    def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+        """The forward pass, its arguments made ready before any recorder watches."""
+        args, kwargs = self.how(module, x)
+        return lambda: module(*args, **kwargs)
+
+    def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
+        return self.call(module, x)()
+
+    def record(
+        self,
+        x: torch.Tensor | None = None,
+        module: nn.Module | None = None,
+        seed: int = 1,
+        **options: Any,
+    ) -> Run:
+        """A recorded run: of this module and x, or of those that are given."""
+        x = self.x if x is None else x
+        state = self.weights if module is None else state_of(module)
+        module = module or self.module
+        torch.manual_seed(seed)
+        weights = {path: state[path] for path in self.weights if path in state}
+        call = self.call(module, x)
+        return record(module, call, x, self.file.path, weights=weights, **options)
+
+    def path_of(self, tensor: torch.Tensor) -> str | None:
+        """Where the module keeps a tensor, or one that it is a view of."""
+        key = tensor.untyped_storage()._cdata
+        for path, held in state_of(self.module).items():
+            if held is tensor or held.untyped_storage()._cdata == key:
+                return path
+        return None
+
+    def made_at(self, path: str, local: bool = False) -> Place | None:
+        """Where a constructor makes what a path names, or the part that holds it.
+
+        local: rather the local variable that it comes from, if there is one.
+        """
+        while path:
+            with contextlib.suppress(
+                LookupError, AttributeError, TypeError, ValueError
+            ):
+                place = self.file.constructor(*owner_of(self.module, path), local)
+                if place is not None:
+                    return place
+            path = path.rpartition(".")[0]
+        return None
+
+    def again(self, said: str, how: Callable) -> "Case":
+        """The same case, not run yet, with another way to call forward."""
+        made = copy.copy(self)
+        made.said, made.how, made.judgement = said, how, None
+        made.notes = list(self.notes)
+        return made
+
+
+def make_case(
+    module: nn.Module, file: str, sizes: Sizes, built: Built | None, causal: bool | None
+) -> Case:
+    hidden = prepare(module)
+    generator = torch.Generator().manual_seed(11)
+    shape = sizes.B, sizes.T, sizes.d_in
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    claims = claims_causal(module, built, sizes.T)
+    state = state_of(module)
+    return Case(
+        module,
+        File(file),
+        sizes,
+        built,
+        claims if causal is None else causal,
+        claims,
+        causal is None and not claims,
+        x,
+        hidden,
+        {path: t for path, t in state.items() if is_weight(state, path)},
+    )
+
+
+def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
+    """Whether the class says, or shows, that a token may not look ahead."""
+    words = " ".join(type(part).__name__ for part in module.modules()).lower()
+    if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
+        return True
+    if built is not None and set(built.named.values()) & {"context", "true"}:
+        return True
+    for path, tensor in state_of(module).items():
+        square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= T
+        if (square and not isinstance(tensor, nn.Parameter)) or "mask" in path.lower():
+            return True
+    if any("mask" in name.lower() for name in vars(module)):
+        return True
+    with contextlib.suppress(TypeError, ValueError):
+        names = " ".join(inspect.signature(module.forward).parameters).lower()
+        return "mask" in names or "causal" in names
+    return False
+
+
+# ---------------------------------------------------------------- run
+
+
+def ways(case: Case) -> Iterator[Case]:
+    """The case, once for each way to call forward."""
+    D, causal = case.sizes.D, case.causal
+    for number, form in enumerate(list(forwards(case.module, case.x, D, causal))):
+
+        def how(inner: nn.Module, x: torch.Tensor, number: int = number) -> tuple:
+            options = list(forwards(inner, x, D, causal))
+            _, args, kwargs = options[min(number, len(options) - 1)]
+            return args, kwargs
+
+        yield case.again(form[0], how)
+
+
+def run_twice(case: Case) -> None:
+    """Record a run, and another with one number of x changed."""
+    case.run = case.record()
+    if case.run.error is None or case.x.dim() != 3 or not takes_two(case):
+        case.other = case.record(changed(case))
+
+
+def changed(case: Case) -> torch.Tensor:
+    """x with one number changed; case.at is its sequence and token."""
+    x = case.x.clone()
+    case.at = (0, case.T // 2)
+    token = x[case.at] if x.dim() == 3 else x[case.at[1]]
+    token[x.shape[-1] // 2] += 1.0
+    return x
+
+
+def takes_two(case: Case) -> bool:
+    """Whether the module takes one sequence, (T, d_in), without an error."""
+    x, first = case.x, case.run
+    case.x = x[0].clone()
+    case.run = case.record()
+    out = case.run.output if case.run.error is None else None
+    if out is not None and out.dim() == 2 and out.shape[0] == x.shape[1]:
+        case.other = case.record(changed(case))
+        return True
+    case.x, case.run = x, first
+    return False
+
+
+# ---------------------------------------------------------------- judge
+
+
+def judge_run(case: Case) -> None:
+    """Judge the run under every reading of its projections, and keep the best."""
+    run, other = case.run, case.other
+    depend(run, other)
+    case.found, case.plain = projections(run, other, case.B, case.T, case.at)
+    modes = [case.causal]
+    if case.undecided:
+        modes = [True] if masks_in(run, case.T) else [case.causal, not case.causal]
+    best = best_reading(case, modes)
+    if (
+        best is not None
+        and best.heads.layout
+        and not best.clean
+        and unmixed(case, best)
+    ):
+        best = None  # one wide layer and no attention after it: no packed q, k and v
+    if best is not None and best.fault is not None and before_scores(best):
+        heads = changed_heads(run, other, best.heads, case.at)
+        for judgement in judgements(case, heads, modes) if heads is not None else ():
+            if judgement.clean or judgement.progress >= best.progress:
+                best = judgement
+            if judgement.clean:
+                break
+    case.judgement = best
+    if best is not None:
+        case.causal = best.reference.causal
+
+
+def best_reading(case: Case, modes: list[bool]) -> Judgement | None:
+    best: Judgement | None = None
+    for count, heads in enumerate(all_readings(case)):
+        for judgement in judgements(case, heads, modes):
+            if best is None or rating(judgement) > rating(best):
+                best = judgement
+            if judgement.clean and not judgement.conflicts:
+                break
+        if count > 30 or (best is not None and best.clean and not best.conflicts):
+            break
+    return best
+
+
+def judgements(case: Case, heads: Heads, modes: list[bool]) -> Iterator[Judgement]:
+    for causal in modes:
+        yield judge(case.run, heads, case.found, case.plain, causal, case.weights)
+
+
+def all_readings(case: Case) -> Iterable[Heads]:
+    """Every way to read the projections as heads, the most likely first."""
+    inside = mha_heads(case)
+    if inside is not None:
+        return [inside]
+    asked = case.sizes.H if case.built is None or case.built.heads_asked else None
+    numbers = [v for m in case.module.modules() for v in vars(m).values()]
+    guesses = sorted({n for n in numbers if type(n) is int and 1 < n <= 64})
+    in_list = any(re.search(r"\.\d+\.", p.paths[0]) for p in case.found)
+    if case.run.error is not None and in_list:
+        guesses = [1, *([asked] if asked else []), *guesses]
+        asked = None
+    return readings(case.found, asked, guesses, case.run)
+
+
+def mha_heads(case: Case) -> Heads | None:
+    """The heads of PyTorch's own multi-head attention, by the weights it was given."""
+    if not case.run.fused:
+        return None
+    args, kwargs = case.run.fused[0]
+    names = (
+        "query",
+        "key",
+        "value",
+        "E",
+        "num_heads",
+        "in_proj_weight",
+        "in_proj_bias",
+    )
+    given = dict(zip(names, args, strict=False)) | kwargs
+    weight, bias = given.get("in_proj_weight"), given.get("in_proj_bias")
+    H, E = given["num_heads"], given["query"].shape[-1]
+    if weight is None or weight.shape[-1] != E:
+        return None
+    x = case.x
+    B, T = x.shape[:2] if x.dim() == 3 else (1, x.shape[0])
+    parts = []
+    for number, name in enumerate(names[:3]):
+        value = token_first(given[name].detach().double(), B, T)
+        if value is None:
+            return None
+        own = slice(number * E, (number + 1) * E)
+        value = value @ weight[own].detach().double().T
+        if bias is not None:
+            value = value + bias[own].detach().double()
+        parts.append(value.view(B, T, H, E // H).transpose(1, 2))
+    q, k, v = parts
+    return Heads(q, k, v, roles={"q": [], "k": [], "v": []})
+
+
+def token_first(value: torch.Tensor, B: int, T: int) -> torch.Tensor | None:
+    """What was handed over as (tokens, sequences, features), as (B, T, features) by the
+    numbers: the module's x may have been turned round, or not, on the way."""
+    if value.dim() == 2:
+        value = value[:, None]
+    if tuple(value.shape[:2]) == (T, B):
+        return value.transpose(0, 1)
+    return value if tuple(value.shape[:2]) == (B, T) else None
+
+
+def unmixed(case: Case, judgement: Judgement) -> bool:
+    """Whether no split of q, k and v was seen and no output reads another token."""
+    projected = {p.node for p in case.found}
+    if any(
+        label.stage.rank >= 2
+        for node, label in judgement.labels.items()
+        if node not in projected
+    ):
+        return False
+    out, twin = case.run.output, case.other.output
+    if out is None or twin is None or out.shape != twin.shape:
+        return False
+    return token_axes(out, twin, case.B, case.T, case.at) is not None
+
+
+def before_scores(judgement: Judgement) -> bool:
+    """Whether the first wrong operation reads nothing but queries or keys."""
+    inputs = judgement.fault.inputs if judgement.fault is not None else []
+    labels = [judgement.labels.get(n) for n in inputs]
+    names = {label.stage.name.split(",")[0] for label in labels if label is not None}
+    return bool(names) and names <= {"queries", "keys"} and None not in labels
+
+
+def masks_in(run: Run, T: int) -> bool:
+    """Whether forward makes or reads a (T, T) table of few values: a mask."""
+    for node in run.nodes:
+        for table in [t for t, _ in node.constants] if node.uses_x else [node.value]:
+            square = [n for n in table.shape if n != 1] == [T, T]
+            if square and not table.is_meta and 1 < table.unique().numel() <= 3:
+                return True
+    return False
+
+
+def rating(judgement: Judgement) -> tuple:
+    """The better reading of two: named right, then clean, then further along."""
+    if judgement.heads.strided and judgement.progress < 300:
+        return -99, False, 0, 0  # heads of every H-th feature: only if scores use them
+    return -judgement.conflicts, judgement.clean, judgement.progress, judgement.named
+
+
+# ---------------------------------------------------------------- try again
+
+
+def plainly(
+    case: Case, x: torch.Tensor, module: nn.Module | None = None, seed: int = 1
+) -> tuple[torch.Tensor | None, Exception | None]:
+    """(output, error) of a run that is not recorded."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        try:
+            result = case.forward(module or case.module, x)
+        except Exception as error:
+            return None, error
+    return next(tensors_in(result), None), None
+
+
+def is_clean(case: Case) -> bool:
+    """Whether the module, as it is now, has no fault."""
+    again = case.again(case.said, case.how)
+    run_twice(again)
+    if again.run.error is not None:
+        return False
+    judge_run(again)
+    return again.judgement is not None and again.judgement.clean
+
+
+def is_clean_with(case: Case, number: int, result: torch.Tensor) -> bool:
+    """Whether the output is right once a torch call's result is replaced."""
+    output = case.record(replace={number: result}).output
+    if output is None:
+        return False
+    reference, output = case.judged.reference, output.double()
+    stages = [stage for stage in reference.stages if stage.rank == OUTPUT]
+    if stages:
+        return any(reference.holds(output, stage) for stage in stages)
+    label = reference.label(output)
+    return label is not None and label.stage.rank >= CONTEXTS

@@ -1,0 +1,167 @@
+"""The reader's file: where in it something is made, and a fault at that place."""
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from steps.debugger.result import Diagnosis
+from steps.debugger.run import Node
+from steps.walk.source import Place, Source, span
+
+RIGHT = {
+    "split": "tensor.view(b, num_tokens, num_heads, head_dim).transpose(1, 2)",
+    "scores": "queries @ keys.transpose(-2, -1), with (b, num_heads, num_tokens, "
+    "head_dim) each",
+    "scale": "scores / head_dim**0.5",
+    "mask": "scores.masked_fill(mask[:num_tokens, :num_tokens], -torch.inf) before the "
+    "softmax, where mask is triu(ones, diagonal=1) as booleans",
+    "softmax": "torch.softmax(scores, dim=-1): the weights of one query sum to 1",
+    "values": "weights @ values, with (b, num_heads, num_tokens, head_dim) values",
+    "merge": "contexts.transpose(1, 2).contiguous().view(b, num_tokens, num_heads * "
+    "head_dim)",
+    "output": "out_proj(joined), where joined is (b, num_tokens, num_heads * head_dim)",
+    "projection": "queries, keys and values each from x, each through a layer of its "
+    "own",
+}
+
+
+class File:
+    """The reader's source; where it cannot be had, nothing is found in it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.source: Source | None = None
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            self.source = Source.of(path)
+
+    def fault(
+        self,
+        at: Node | Place | None,
+        kind: str,
+        message: str,
+        got: str = "",
+        expected: str | None = None,
+        seen_at: int | None = None,
+        node: Node | None = None,
+    ) -> Diagnosis:
+        """A fault at an operation or another place.
+
+        got: what was made.
+        expected: what is right, if not what RIGHT has for the kind.
+        seen_at: the line where it shows, if that is another one.
+        node: the operation that is marked, if the place is another's.
+        """
+        place = at.entry.place if isinstance(at, Node) else at
+        line = place.line if place is not None else None
+        column = one_based(place.column) if place is not None else None
+        if seen_at not in (None, line):
+            message += f" It shows at line {seen_at}."
+        return Diagnosis(
+            self.path,
+            "fault",
+            line,
+            column,
+            self.statement(place),
+            kind,
+            RIGHT.get(kind, "") if expected is None else expected,
+            got,
+            message,
+            seen_at=seen_at or line,
+            node=at if node is None and isinstance(at, Node) else node,
+        )
+
+    def statement(self, place: Place | None) -> str:
+        """The text of the statement at a place."""
+        if self.source is None or place is None:
+            return ""
+        statement = self.source.statement(place)
+        return statement.text if statement else ""
+
+    def functions(self, owner: Any) -> Iterator[ast.FunctionDef]:
+        """The methods of an object's class, then of the classes it inherits from."""
+        if self.source is None:
+            return
+        for base in type(owner).__mro__:
+            for node in ast.walk(self.source.tree):
+                if isinstance(node, ast.ClassDef) and node.name == base.__name__:
+                    yield from (f for f in node.body if isinstance(f, ast.FunctionDef))
+
+    def place(self, node: ast.AST) -> Place:
+        return Place(self.path, *span(node))
+
+    def constructor(
+        self, owner: Any, attribute: str, local: bool = True
+    ) -> Place | None:
+        """Where an object is given an attribute, or the variable that it comes from."""
+        for function in self.functions(owner):
+            for node in ast.walk(function) if function.name != "forward" else ():
+                value = assigned(node, attribute)
+                if value is not None:
+                    source = assignment(function, value, node) if local else None
+                    return self.place(source or node)
+        return None
+
+    def definition(self, owner: Any, name: str) -> Place | None:
+        """Where a method is defined."""
+        found = (f for f in self.functions(owner) if f.name == name)
+        return next(map(self.place, found), None)
+
+    def inside(
+        self, owner: Any, name: str, holds: Callable[[ast.AST], bool]
+    ) -> list[Place]:
+        """The places in a method of the syntax for which something holds."""
+        for function in self.functions(owner):
+            parts = [part for part in ast.walk(function) if holds(part)]
+            if function.name == name and parts:
+                return [self.place(part) for part in parts]
+        return []
+
+
+def one_based(column: int | None) -> int | None:
+    return None if column is None else column + 1
+
+
+def assigned(node: ast.AST, attribute: str) -> ast.expr | None:
+    """The value that a statement stores as self.<attribute>."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                for part, given in parts(target, value):
+                    if isinstance(part, ast.Attribute) and part.attr == attribute:
+                        return given
+        case ast.AnnAssign(target=ast.Attribute(attr=name), value=value):
+            return value if name == attribute else None
+        case ast.Call(
+            func=ast.Attribute(attr="register_buffer" | "register_parameter"),
+            args=[ast.Constant(value=name), value, *_],
+        ):
+            return value if name == attribute else None
+    return None
+
+
+def parts(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """What each part of a target is given."""
+    if not isinstance(target, ast.Tuple):
+        return [(target, value)]
+    whole = [value] * len(target.elts)
+    values = value.elts if isinstance(value, ast.Tuple) else whole
+    return list(zip(target.elts, values, strict=False))
+
+
+def assignment(
+    function: ast.FunctionDef, value: ast.expr, before: Any
+) -> ast.AST | None:
+    """The last assignment to the local variable that a value is made from."""
+    while isinstance(value, ast.Call | ast.Attribute):  # mask.bool() is of mask
+        value = value.func if isinstance(value, ast.Call) else value.value
+    if not isinstance(value, ast.Name) or value.id == "self":
+        return None
+    found = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and node.lineno <= before.lineno
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id == value.id
+    ]
+    return max(found, key=lambda node: node.lineno, default=None)

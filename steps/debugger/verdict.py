@@ -1,0 +1,352 @@
+"""The verdict on a module: a fault, no fault, or why it cannot be told."""
+
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from steps.debugger.build import Sizes, fill
+from steps.debugger.case import Case
+from steps.debugger.explain import blame, raised, return_place, two_roles
+from steps.debugger.file import File, one_based
+from steps.debugger.judge import Judgement
+from steps.debugger.load import first_line
+from steps.debugger.probes import NEAR, first_fault, outputs, random_in_eval
+from steps.debugger.result import Diagnosis
+from steps.debugger.run import Node, place_of
+from steps.pytorch import torch
+
+OWN_CHECK = ("raise", "assert")  # what a reader's own check starts with
+
+
+def conclude(case: Case) -> Diagnosis:
+    """What the run shows and, where it is right, what the other probes find."""
+    result = of_run(case)
+    if result.verdict == "no fault":
+        fault = first_fault(case)
+        if fault is not None:
+            fault.trace = result.trace
+            mark(fault)
+            result = fault
+        else:
+            result.notes += proved(case)
+    result.examined = described(case)
+    return result
+
+
+def described(case: Case) -> str:
+    how = case.built.how if case.built is not None else type(case.module).__name__
+    return f"{how}, called with {case.said}; x of shape {tuple(case.x.shape)}"
+
+
+def of_run(case: Case) -> Diagnosis:
+    """The verdict from the run alone."""
+    run, judgement = case.run, case.judgement
+    drawn = random_in_eval(case) if run.error is None else None
+    if drawn is not None:
+        drawn.trace = rows(case, drawn)
+        return drawn
+    trace = "".join(traceback.format_tb(run.error.__traceback__)) if run.error else ""
+    if run.error is not None and "flex_attention" in trace:
+        refused = f"flex_attention refuses these sizes: {first_line(run.error)}"
+        return cannot_tell(case, refused, None)
+    if judgement is None:
+        return without_heads(case)
+    finding = (None if judgement.clean else blame(case)) or two_roles(case)
+    other = another_kind(judgement, finding)
+    if other:
+        return cannot_tell(case, other, finding)
+    path = case.file.path
+    result = finding or Diagnosis(path, "no fault", message=clean_message(case))
+    result.trace = rows(case, finding)
+    return result
+
+
+def cannot_tell(case: Case, message: str, finding: Diagnosis | None) -> Diagnosis:
+    trace = rows(case, finding)
+    return Diagnosis(case.file.path, "cannot tell", message=message, trace=trace)
+
+
+def another_kind(judgement: Judgement, finding: Diagnosis | None) -> str:
+    """Why a module is another kind of attention, not a right or wrong one of this."""
+    changed, fault = judgement.heads.changed == "changed", judgement.fault
+    if finding is None:
+        return (
+            "Each token's queries or keys are changed by themselves before the scores "
+            "(a norm, or an activation), which the article does not do and which "
+            "cannot be judged here. Everything from the scores on is right."
+            if changed
+            else ""
+        )
+    if changed and judgement.progress < 300:
+        return (
+            "Queries or keys are changed by themselves and no scores are made of them: "
+            "this is another kind of attention, which cannot be judged here."
+        )
+    labels = (
+        [judgement.labels.get(n) for n in fault.inputs] if fault is not None else []
+    )
+    names = [label.stage.name for label in labels if label is not None]
+    if fault is None or not names or not all(n.startswith("scores") for n in names):
+        return ""
+    learnt = any(t.dim() >= 2 for t in fault.params.values())
+    if not learnt and not any(graded(t) for t, _ in fault.constants):
+        return ""
+    what = "learnt numbers" if learnt else "numbers that grow with the distance"
+    return (
+        f"At line {fault.line} {what} are added to the scores (positions, perhaps), "
+        "which the article does not do and which cannot be judged here. Up to there "
+        "all is right."
+    )
+
+
+def graded(tensor: torch.Tensor) -> bool:
+    """Whether a table has more numbers than a mask would."""
+    if tensor.dim() < 2 or not tensor.is_floating_point():
+        return False
+    return tensor[torch.isfinite(tensor)].unique().numel() > 3
+
+
+# ---------------------------------------------------------------- the trace
+
+
+def rows(case: Case, finding: Diagnosis | None) -> list[dict[str, Any]]:
+    """The trace: see steps.debugger.result."""
+    made = []
+    wrong: set[Node] = set()
+    for node in case.run.nodes:
+        first = finding is not None and finding.node is node
+        if first or not wrong.isdisjoint(node.inputs):
+            wrong.add(node)
+        ok: bool | None = None
+        if case.judgement is not None and node.uses_x:
+            good = node in case.judgement.good
+            ok = good if good or finding is not None else None
+        row = row_of(case, node, False if node in wrong else ok)
+        row["first_wrong"], row["follows"] = first, node in wrong and not first
+        made.append(row | {"values": node.value})
+    return made
+
+
+def row_of(case: Case, node: Node, ok: bool | None) -> dict[str, Any]:
+    entry, place, label = node.entry, node.entry.place, case.labels.get(node)
+    stage = None
+    if label is not None:
+        stage = label.stage.name + (f", {label.index}" if label.index else "")
+    elif ok or not node.uses_x:
+        stage = ""
+    return {
+        "line": place.line,
+        "column": one_based(place.column),
+        "end_line": place.end_line,
+        "end_column": one_based(place.end_column),
+        "statement": entry.statement,
+        "expression": entry.expression,
+        "name": entry.name,
+        "function": entry.function,
+        "shape": list(entry.shape),
+        "stage": stage,
+        "axes": list(label.axes) if label is not None else [],
+        "origin": entry.origin,
+        "ok": ok,
+    }
+
+
+def mark(result: Diagnosis) -> None:
+    """Mark the row of the trace at the fault's line, where none is marked."""
+    if not any(row["first_wrong"] for row in result.trace):
+        for row in result.trace:
+            if row["line"] in (result.line, result.seen_at):
+                row["first_wrong"], row["ok"] = True, False
+                return
+
+
+# ---------------------------------------------------------------- no fault
+
+
+def clean_message(case: Case) -> str:
+    H = case.judged.heads.H
+    heads = f"{H} heads were" if H > 1 else "one head was"
+    mask = "no mask was asked for and none is applied"
+    if case.causal:
+        mask = "no token reads a later one"
+    return (
+        f"No fault found. From its own projections of x, {heads} computed separately "
+        f"and plainly, and the output is equal to theirs; {mask}."
+    )
+
+
+def proved(case: Case) -> list[str]:
+    """Notes for a clean module: what was tried, and what differs from the article."""
+    lengths = "one token, a full context, large scores; " if case.causal else ""
+    notes = [
+        f"Also tried, and right: eval mode draws nothing; {lengths}train mode; half "
+        "precision; another device; every weight is a parameter and is used.",
+        *case.notes,
+    ]
+    different = "; ".join(differences(case))
+    if different:
+        notes.insert(0, f"Different from the article, and right: {different}.")
+    if case.said.count(",") and "mask" in case.said:
+        notes.append(f"The mask is the caller's: forward was called with {case.said}.")
+    return notes
+
+
+def differences(case: Case) -> Iterator[str]:
+    """What a right module does in another way than the article."""
+    heads = case.judged.heads
+    names = {label.stage.name for label in case.labels.values()}
+    if heads.layout:
+        order = heads.layout.replace("3", "qkv").replace("2", "kv")
+        yield f"one packed layer holds the roles, in the order ({order})"
+    if any(len(ps) > 1 for ps in heads.roles.values()):
+        yield "every head has layers of its own"
+    if heads.changed == "rotated":
+        yield (
+            "queries and keys are turned by their positions (rotary), each vector's "
+            "length kept"
+        )
+    if heads.kv_heads:
+        yield f"{heads.kv_heads} key and value heads serve {heads.H} query heads"
+    if any("scaled" in n and n.startswith(("queries", "keys")) for n in names):
+        yield "the scale is put on queries or keys before the product"
+    if {"weights, masked, not renormalised", "weights"} <= names:
+        yield (
+            "the mask comes after the softmax, and the rows are made to sum to 1 again"
+        )
+    if names.isdisjoint({"scores", "scores, scaled", "weights"}):
+        yield "scores, mask, softmax and values are one fused call"
+    if not case.causal:
+        yield "every token reads every token (no mask)"
+
+
+# ---------------------------------------------------------------- without heads
+
+
+def constructor_raised(
+    cls: type, path: str, sizes: Sizes, error: Exception
+) -> Diagnosis:
+    """The constructor raised at the probe's sizes."""
+    said = first_line(error)
+    given = fill(cls, sizes, {}).items()
+    shown = ", ".join(f"{k}={v!r}" for k, v in given if not isinstance(v, dict))
+    call = f"{cls.__name__}({shown})"
+    result = File(path).fault(
+        place_of(error, path),
+        "constructor",
+        f"The constructor, called as {call}, raises {said}.",
+        got=said,
+    )
+    result.examined = call
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    own = last == path and result.statement.lstrip().startswith(OWN_CHECK)
+    ours = last == fill.__code__.co_filename  # a config that lacks the name
+    if own or ours or result.line is None or isinstance(error, AssertionError):
+        return Diagnosis(
+            path,
+            "cannot tell",
+            message=f"the constructor refuses {call}: {said}; "
+            f'--build "{cls.__name__}(...)" says how to make it',
+        )
+    return result
+
+
+def without_heads(case: Case) -> Diagnosis:
+    """Where queries, keys and values are not found: what raised, or outputs show."""
+    run = case.run
+    if run.error is not None:
+        return raised_without_heads(case)
+    turned = next((node for node in run.nodes if deals_out(case, node)), None)
+    if turned is not None and not case.found:
+        result = case.file.fault(
+            turned.entry.place,
+            "split",
+            f"It deals x out into shape {tuple(turned.entry.shape)} in the order of "
+            "memory: the numbers of one token end up in another sequence's or token's "
+            "place.",
+            "tokens in the wrong places",
+            "x.transpose(0, 1)",
+        )
+        result.trace = rows(case, result)
+        mark(result)
+        return result
+    said = list(black_box(case))
+    found = f"{len(case.found)} projection{'s' if len(case.found) != 1 else ''}"
+    reason = (
+        f"Black-box report: {found} of x found, which is too few to tell queries, keys "
+        "and values apart, so only the outputs were compared."
+    )
+    result = cannot_tell(case, reason, None)
+    leaks = [text for bad, text in said if bad]
+    if leaks:
+        node = run.node_of(run.output) if run.output is not None else None
+        message = " ".join([reason, *leaks])
+        result = case.file.fault(return_place(case, node), "black box", message)
+        result.trace = rows(case, result)
+    result.notes = [text for bad, text in said if not bad]
+    return result
+
+
+def raised_without_heads(case: Case) -> Diagnosis:
+    run, finding = case.run, raised(case)
+    assert run.error is not None
+    assert finding is not None
+    own = run.failed is None and finding.statement.lstrip().startswith(OWN_CHECK)
+    if own or run.place is None:
+        at = f" at line {finding.line}" if finding.line else ""
+        message = (
+            f"forward, called with {case.said} of shape {tuple(case.x.shape)}, raises "
+            f"{first_line(run.error)}{at}"
+        )
+        return cannot_tell(case, message, None)
+    finding.trace = rows(case, finding)
+    return finding
+
+
+def deals_out(case: Case, node: Node) -> bool:
+    """Whether an operation moves the numbers of x from token to token."""
+    moved = node.reads_x and node.entry.origin != "computed" and node not in case.plain
+    return moved and sorted(node.entry.shape) == sorted(case.x.shape)
+
+
+def black_box(case: Case) -> Iterator[tuple[bool, str]]:
+    """(bad, sentence) for what outputs alone can show."""
+    x, T = case.x, case.T
+    try:
+        out = outputs(case, x)
+    except Exception as error:
+        yield False, f"It raises {first_line(error)}."
+        return
+    tensor = isinstance(out, torch.Tensor)
+    if not tensor or out.shape[: x.dim() - 1] != x.shape[:-1]:
+        shape = tuple(out.shape) if tensor else type(out).__name__
+        yield False, f"The output is {shape} for an input of {tuple(x.shape)}."
+        return
+    if bool(out.isnan().any()):
+        yield True, "The output has NaN."
+        return
+    near = NEAR * (1 + float(out.abs().max()))
+
+    def alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+        return bool(((one - two).abs() <= near).all())
+
+    before, other = out[..., : T - 1, :], x.clone()
+    other[..., T - 1, :] += 1.0
+    ahead = not alike(outputs(case, other)[..., : T - 1, :], before)
+    causal = "it is not causal" if ahead else "it is causal"
+    if not case.claims:
+        causal = "it is not causal, and does not claim to be" if ahead else ""
+    earlier = (
+        "changes earlier outputs" if ahead else "leaves earlier outputs as they were"
+    )
+    more = f": {causal}" if causal else ""
+    yield case.claims and ahead, f"Changing the last token {earlier}{more}."
+    if case.claims:
+        stable = alike(outputs(case, x[..., : T - 1, :].contiguous()), before)
+        same = "the same outputs for its" if stable else "other outputs for the same"
+        yield not stable and not ahead, f"A shorter input has {same} tokens."
+    if x.dim() == 3 and x.shape[0] > 1:
+        if alike(outputs(case, x[:1].contiguous()), out[:1]):
+            yield False, "A sequence alone has the same outputs as in a batch."
+        else:
+            mixed = "sequences are mixed"
+            yield True, f"A sequence alone has other outputs than in a batch: {mixed}."
