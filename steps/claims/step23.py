@@ -29,8 +29,7 @@ def notes(H, T):
         if not row["name"]:
             continue
         shape = "(" + ", ".join(map(str, row["shape"])) + ")"
-        holds = row["stage"] or ("<- first wrong" if row["first_wrong"] else "no stage")
-        rows.append((str(row["line"]), row["name"], shape, holds))
+        rows.append((str(row["line"]), row["name"], shape, report.holds(row)))
     yield Table(("line", "name", "shape", "holds"), tuple(rows))
     yield f"Line {report.line}: {report.statement}"
     yield report.message

@@ -75,7 +75,7 @@ def examine_file(
         result.notes.append(
             "What the file printed while it ran was kept out of this report."
         )
-    result.file = shown
+    result.file, result.node = shown, None
     return result
 
 

@@ -27,6 +27,14 @@ from steps.walk.text import WIDTH, clip, wrap
 if TYPE_CHECKING:
     from steps.debugger.run import Node
 
+AXES = {
+    "B": "sequences",
+    "H": "heads",
+    "T": "tokens of the queries",
+    "S": "tokens of the keys and values",
+    "D": "features of a head",
+    "E": "features of the output",
+}
 EXIT = {"no fault": 0, "fault": 1, "cannot tell": 2}
 
 
@@ -62,13 +70,15 @@ class Diagnosis:
         return "\n".join(ascii_only(line) for line in self._lines())
 
     def _lines(self) -> list[str]:
+        if self.message and not (self.examined or self.trace or self.notes):
+            return wrap(f"{self.file}: {self.verdict}: {self.message}")
         where = f":{self.line}" if self.line else ""
         kind = f" ({self.kind})" if self.kind else ""
         lines = wrap(f"{self.file}{where}: {self.verdict}{kind}")
         if self.examined:
             lines += wrap(f"Examined: {self.examined}")
         if self.trace:
-            lines += ["", *self._table()]
+            lines += ["", *self._table(), *self._axes()]
         lines.append("")
         if self.statement and self.verdict == "fault":
             lines += wrap(f"Line {self.line}: {self.statement}", "", "    ")
@@ -88,7 +98,7 @@ class Diagnosis:
             shape = "(" + ", ".join(map(str, row["shape"])) + ")"
             axes = "(" + ", ".join(row["axes"]) + ")" if row["axes"] else ""
             label = row["name"] or row["expression"]
-            rows.append((str(row["line"] or ""), label, shape, self._holds(row), axes))
+            rows.append((str(row["line"] or ""), label, shape, self.holds(row), axes))
         wide = [max(len(cells[c]) for cells in rows) for c in range(5)]
         wide[1] = max(12, min(wide[1], WIDTH - 8 - sum(wide) + wide[1]))
         lines = []
@@ -98,17 +108,29 @@ class Diagnosis:
             lines.append("  ".join(cells).rstrip())
         return lines
 
-    def _holds(self, row: dict[str, Any]) -> str:
+    def _axes(self) -> list[str]:
+        """What the letters of the table stand for, those that it has."""
+        used = {
+            part for row in self.trace for a in row["axes"] for part in a.split("*")
+        }
+        named = [
+            f"{letter} {words}" for letter, words in AXES.items() if letter in used
+        ]
+        return ["", *wrap(f"Axes: {', '.join(named)}.")] if named else []
+
+    def holds(self, row: dict[str, Any]) -> str:
+        """What an operation holds, in a word or two."""
         if row["first_wrong"]:
             return "<-- first wrong"
         if row["follows"]:
             return "(made from what is wrong)"
         if row["ok"] is False:
-            return "(no stage)"
+            return "(matches no stage)"
         if row["stage"] is None and row["ok"] is None and self.verdict == "fault":
             return "no stage of attention"
         return row["stage"] or ""
 
 
 def ascii_only(text: str) -> str:
-    return text.encode("ascii", "backslashreplace").decode()
+    """What a plain console shows as it stands; other characters as escapes."""
+    return "".join(c if " " <= c <= "~" else ascii(c)[1:-1] for c in text)
