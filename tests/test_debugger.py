@@ -334,7 +334,7 @@ BROKEN = {
     "import no_such_package\n": "'no_such_package', which is not installed",
     "from torch import nn\nclass A(nn.Module):\n    def __init__(self, zork):\n"
     "        super().__init__()\n    def forward(self, x):\n        return x\n": "'zork'",
-    "raise SystemExit(3)\n": "no nn.Module class",
+    "raise SystemExit(3)\n": "line 1: running it ends with SystemExit: 3",
     "1 / 0\n": "ZeroDivisionError",
     "\0": "",
 }
