@@ -1,6 +1,7 @@
 """A reader's file examined in a process of its own: nothing in it reaches the next."""
 
 import contextlib
+import gc
 import os
 import pickle
 import select
@@ -33,6 +34,7 @@ def apart(examine: Callable[[], Diagnosis], file: str, timeout: float) -> Diagno
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
+        gc.freeze()  # what was there before is no garbage, and is not copied to look
         os.close(reading)
         answer(examine, writing)
     os.close(writing)
