@@ -202,6 +202,7 @@ class Opened:
 
     def lit(self, name: str, kinds: str) -> set[int]:
         """The elements of a tensor that are shown in one of these ways."""
+        self.tab.wait_for_function("() => settled")
         return set(
             self.tab.evaluate(
                 """([name, kinds]) => {
@@ -424,6 +425,7 @@ def test_the_merge_brings_each_number_home(opened: Opened) -> None:
 
 def test_a_looked_up_row_leads_to_its_row_of_the_table(opened: Opened) -> None:
     opened.tab.locator(opened.cell("token_embeddings", 0, 2, 3)).focus()
+    opened.tab.wait_for_function("() => settled")
     headers = opened.tab.evaluate(
         """() => nodes.find(node => node.n === "token_embedding_layer.weight").views[0].cells
             .filter(cell => cell.td.classList.contains("same")).map(cell => cell.td.parentNode.querySelector("th").textContent)"""
@@ -453,9 +455,30 @@ def test_one_step_away(opened: Opened) -> None:
     assert opened.lit("x_batch", "far-from") == set()
 
 
+def test_what_is_seen_is_lit_first_and_nothing_stays_lit(opened: Opened) -> None:
+    lit = "document.querySelectorAll('td:is(.same, .near-to, .far-to, .near-from, .far-from)').length"
+    at = opened.tab.evaluate("nodes.findIndex(node => node.n === 'x_batch')")
+    opened.tab.locator(f"#t{at}").scroll_into_view_if_needed()
+    opened.tab.wait_for_function(f"() => nodes[{at}].views[0].near")
+    soon = opened.tab.evaluate(
+        f"hovered = nodes[{at}].views[0].cells[0], relight(), {lit}"
+    )
+    opened.tab.wait_for_function("() => settled")
+    assert 1 <= soon < opened.tab.evaluate(lit)
+    opened.tab.evaluate("relight(), hovered = null, relight()")
+    opened.tab.wait_for_function("() => settled")
+    assert opened.tab.evaluate(lit) == 0
+    opened.tab.evaluate(f"hovered = nodes[{at}].views[0].cells[5], relight()")
+    opened.tab.evaluate("hovered = null, relight()")  # before the rest was lit
+    opened.tab.wait_for_function("() => settled")
+    assert opened.tab.evaluate(lit) == 0
+
+
 def test_pointing_is_enough_and_a_click_keeps(opened: Opened) -> None:
     opened.tab.locator(opened.cell("head_queries", 0, 1, 2, 0)).hover()
-    opened.tab.wait_for_function("document.querySelectorAll('td.same').length > 1")
+    opened.tab.wait_for_function(
+        "() => document.querySelectorAll('td.same').length > 1"
+    )
     assert opened.lit("packed_queries", "same") == {2 * 6 + 3}
     opened.tab.locator(opened.cell("head_queries", 0, 0, 1, 1)).click()
     opened.tab.locator("#h15").hover()
