@@ -14,6 +14,7 @@ from program import PROGRAM, ROOT, command, main
 
 from steps.pytorch import torch
 from steps.walk import page
+from steps.walk.text import LEGEND
 
 CI = bool(os.environ.get("CI"))
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -202,6 +203,7 @@ class Opened:
 
     def lit(self, name: str, kinds: str) -> set[int]:
         """The elements of a tensor that are shown in one of these ways."""
+        self.tab.wait_for_function("() => settled")
         return set(
             self.tab.evaluate(
                 """([name, kinds]) => {
@@ -254,6 +256,10 @@ def sized(
         file = tmp_path_factory.mktemp("sized") / "page.html"
         assert main("--page", str(file), *request.param).code == 0
     return file, data_of(file)
+
+
+def heads_of(data: dict[str, Any]) -> int:
+    return next(n["sh"][1] for n in data["nodes"] if n["n"] == "head_queries")
 
 
 def plain_attention(data: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -424,6 +430,7 @@ def test_the_merge_brings_each_number_home(opened: Opened) -> None:
 
 def test_a_looked_up_row_leads_to_its_row_of_the_table(opened: Opened) -> None:
     opened.tab.locator(opened.cell("token_embeddings", 0, 2, 3)).focus()
+    opened.tab.wait_for_function("() => settled")
     headers = opened.tab.evaluate(
         """() => nodes.find(node => node.n === "token_embedding_layer.weight").views[0].cells
             .filter(cell => cell.td.classList.contains("same")).map(cell => cell.td.parentNode.querySelector("th").textContent)"""
@@ -453,9 +460,30 @@ def test_one_step_away(opened: Opened) -> None:
     assert opened.lit("x_batch", "far-from") == set()
 
 
+def test_what_is_seen_is_lit_first_and_nothing_stays_lit(opened: Opened) -> None:
+    lit = "document.querySelectorAll('td:is(.same, .near-to, .far-to, .near-from, .far-from)').length"
+    at = opened.tab.evaluate("nodes.findIndex(node => node.n === 'x_batch')")
+    opened.tab.locator(f"#t{at}").scroll_into_view_if_needed()
+    opened.tab.wait_for_function(f"() => nodes[{at}].views[0].near")
+    soon = opened.tab.evaluate(
+        f"hovered = nodes[{at}].views[0].cells[0], relight(), {lit}"
+    )
+    opened.tab.wait_for_function("() => settled")
+    assert 1 <= soon < opened.tab.evaluate(lit)
+    opened.tab.evaluate("relight(), hovered = null, relight()")
+    opened.tab.wait_for_function("() => settled")
+    assert opened.tab.evaluate(lit) == 0
+    opened.tab.evaluate(f"hovered = nodes[{at}].views[0].cells[5], relight()")
+    opened.tab.evaluate("hovered = null, relight()")  # before the rest was lit
+    opened.tab.wait_for_function("() => settled")
+    assert opened.tab.evaluate(lit) == 0
+
+
 def test_pointing_is_enough_and_a_click_keeps(opened: Opened) -> None:
     opened.tab.locator(opened.cell("head_queries", 0, 1, 2, 0)).hover()
-    opened.tab.wait_for_function("document.querySelectorAll('td.same').length > 1")
+    opened.tab.wait_for_function(
+        "() => document.querySelectorAll('td.same').length > 1"
+    )
     assert opened.lit("packed_queries", "same") == {2 * 6 + 3}
     opened.tab.locator(opened.cell("head_queries", 0, 0, 1, 1)).click()
     opened.tab.locator("#h15").hover()
@@ -588,12 +616,139 @@ def test_the_wrong_turn_scrambles_and_goes_on(
     assert opened.lit("packed_queries", "same") == {6}
 
 
-def test_predict_mode_hides_until_guessed(opened: Opened) -> None:
+def test_the_wrong_turn_says_what_it_shows(opened: Opened) -> None:
+    """Statement, axes and names of rows are those of the numbers that are shown."""
+
+    def told() -> dict[str, list[str]]:
+        return opened.tab.evaluate(
+            """() => Object.fromEntries(nodes.filter(node => node.step >= 15 && node.step <= 19 && !node.wrong).map(node => {
+                const box = byId("t" + node.id), group = box.closest(".statement");
+                return [node.n || node.x, [...group.querySelectorAll(":scope > code"), box.querySelector(".axes"), box.querySelector(".layoutfact"),
+                    ...box.querySelectorAll("tbody th")].filter(Boolean).map(part => part.textContent).filter(Boolean)];
+            }))"""
+        )
+
+    banners = opened.tab.locator(".turned")
+    right = told()
+    assert banners.evaluate_all("all => all.every(one => !one.checkVisibility())")
+    opened.tab.locator("#turn").click()
+    wrong = told()
+    rows = ["row 0", "row 1", "row 2", "row 3"]
+    for role in ("queries", "keys", "values"):
+        assert wrong[f"head_{role}"] == [
+            f"head_{role} = packed_{role}.view(B, H, T, D)",
+            f"here: packed_{role}.view(1, 2, 4, 3)",
+            "B, H, T?, D",
+            "strides (24, 12, 3, 1), contiguous",
+            *rows,
+            *rows,
+        ]
+        assert wrong[f"packed_{role}"] == right[f"packed_{role}"]
+        assert wrong[f"{role}_by_token"] == right[f"{role}_by_token"]
+    assert "B, H, D, T?" in wrong["head_keys.transpose(-2, -1)"]
+    assert "strides (24, 12, 1, 3), not contiguous" in wrong["head_keys.transpose(-2, -1)"]  # fmt: skip
+    assert wrong["head_raw_scores"][1:] == ["B, H, T?, T?", *rows, *rows]
+    assert wrong["mha_context_vectors"][1:] == ["B, T?, d_out", *rows]
+    assert wrong["causal_mask"] == right["causal_mask"]
+    for step in range(15, 20):
+        part = opened.tab.locator(f"#step{step}")
+        part.scroll_into_view_if_needed()
+        part.get_by_text("Checks of the right turn").wait_for()
+        banner = part.locator(".banner").last
+        assert banner.is_visible()
+        said = "checks below are made with the right turn."
+        assert (banner.text_content() or "").endswith(said)
+    opened.tab.locator("#turn").click()
+    assert told() == right
+    assert banners.evaluate_all("all => all.every(one => !one.checkVisibility())")
+
+
+def test_without_a_difference_there_is_no_wrong_turn(sized: tuple) -> None:
+    _, data = sized
+    assert bool(data["turn"]) == (heads_of(data) > 1)
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+def test_the_path_joins_what_is_made_from_what(
+    browser: Any, made: Path, width: int
+) -> None:
+    opened = Opened(browser, made, viewport={"width": width, "height": 800})
+    cards = opened.tab.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll(".path li")].map((li, at) => {
+            const box = li.getBoundingClientRect(), name = li.querySelector("b");
+            return [name ? name.textContent : "pass", {left: box.left, right: box.right, top: box.top, bottom: box.bottom, at,
+                text: (li.querySelector(".op") || li).textContent,
+                arrows: [...li.querySelectorAll(".arrow")].map(arrow => { const one = arrow.getBoundingClientRect(); return (one.left + one.right) / 2; })}];
+        }))"""
+    )
+    from_ = {
+        "packed_queries": ["x_batch"],
+        "packed_values": ["x_batch"],
+        "queries_by_token": ["packed_queries"],
+        "head_keys": ["keys_by_token"],
+        "head_raw_scores": ["head_queries", "head_keys"],
+        "scaled": ["head_raw_scores"],
+        "head_contexts": ["dropped_weights", "head_values"],
+        "joined_contexts": ["head_contexts"],
+    }
+    for name, sources in from_.items():
+        card = cards[name]
+        assert len(card["arrows"]) == len(sources), name
+        for source in sources:
+            above = cards[source]
+            assert above["bottom"] < card["top"]
+            inside = [above["left"] < x < above["right"] for x in card["arrows"]]
+            assert any(inside), (name, source)
+            others = [s for s in sources if s != source]
+            assert sum(inside) == 1 or not others
+    assert cards["head_raw_scores"]["right"] < cards["head_values"]["left"]
+    beside = cards["pass"]
+    assert beside["text"] == "head_values goes on to head_contexts"
+    assert beside["left"] == cards["head_values"]["left"]
+    assert beside["top"] <= cards["head_raw_scores"]["top"]
+    assert beside["bottom"] >= cards["dropped_weights"]["bottom"]
+    assert cards["head_raw_scores"]["text"] == "head_queries @ head_keys, transposed"
+    assert cards["head_contexts"]["text"] == "dropped_weights @ head_values"
+    read = [name for name, _ in sorted(cards.items(), key=lambda c: c[1]["at"])]
+    assert read.index("head_queries") < read.index("packed_keys")  # lane by lane
+    opened.tab.close()
+
+
+def test_the_merge_copies_where_the_record_says_so(browser: Any, sized: tuple) -> None:
+    file, data = sized
+    opened = Opened(browser, file)
+    card = opened.tab.locator(".path li", has_text="joined_contexts").last
+    copies = "a copy" if heads_of(data) > 1 else "nothing to copy"
+    assert f"contiguous ({copies}), view: the same" in (card.text_content() or "")
+    opened.tab.close()
+
+
+def test_an_index_is_called_an_index(opened: Opened) -> None:
+    opened.tab.locator(opened.cell("packed_queries", 0, 1, 4)).focus()
+    assert "river, head 2, index 1" in opened.tab.locator("#now").inner_text()
+    assert " drawn" not in opened.tab.locator("#main .tensor").evaluate_all(
+        "all => all.map(one => one.textContent).join()"
+    )
+
+
+def test_the_words_are_explained_in_the_terminals_sentences(opened: Opened) -> None:
+    words = opened.tab.locator("#words")
+    assert words.evaluate("words => words.open")
+    said = " ".join(words.locator("p, dt, dd").all_inner_texts())
+    assert said.split() == LEGEND.split()
+
+
+def test_predict_mode_hides_until_guessed(opened: Opened, made: Path) -> None:
     box = opened.tab.locator(
         ".tensor", has=opened.tab.locator("h3", has_text="queries_by_token")
     ).first
     assert box.locator(".shape").is_visible()
     opened.tab.locator("#predict").click()
+    questions = sum("q" in node for node in data_of(made)["nodes"])
+    score = opened.tab.locator("#score")
+    assert score.inner_text() == f"{questions} shapes to guess"
+    hint = box.locator("input").get_attribute("placeholder")
+    assert hint == "1,4,2,3 or B T H D"
     for hidden in (
         box.locator(".shape"),
         box.locator("table").first,
@@ -601,7 +756,11 @@ def test_predict_mode_hides_until_guessed(opened: Opened) -> None:
         opened.tab.locator("#step15 .here").first,
     ):
         assert not hidden.is_visible()
-    assert "(1, 4, 2, 3)" not in opened.tab.locator("#step15").inner_text()
+    box.scroll_into_view_if_needed()
+    box.locator(".h").wait_for()
+    said = opened.tab.locator("#step15").inner_text()
+    assert "queries_by_token" in said
+    assert "(1, 4, 2, 3)" not in said
     guess = box.locator("input")
     guess.fill("1 4 3 2")
     guess.press("Enter")
@@ -637,11 +796,27 @@ def test_axe_finds_nothing(browser: Any, made: Path, width: int, scheme: str) ->
     opened.tab.close()
 
 
-@pytest.mark.parametrize("width", [320, 640, 768, 1280, 1920])
+@pytest.mark.parametrize("width", [305, 320, 640, 768, 1280, 1920])
 def test_the_page_never_scrolls_sideways(browser: Any, made: Path, width: int) -> None:
-    """640 pixels are what a window of 1280 has at 200 % zoom."""
+    """640 pixels are what a window of 1280 has at 200 % zoom, 305 what a scrollbar
+    leaves of 320."""
     opened = Opened(browser, made, viewport={"width": width, "height": 800})
     assert opened.tab.evaluate("document.documentElement.scrollWidth") <= width
+    opened.tab.close()
+
+
+def test_a_narrow_screen_shows_that_there_is_more(browser: Any, made: Path) -> None:
+    opened = Opened(browser, made, viewport={"width": 320, "height": 800})
+    now = opened.tab.locator("#now")
+    assert now.inner_text().endswith("arrow keys.")
+    assert now.evaluate("now => now.scrollHeight <= now.clientHeight")
+    table = opened.tab.locator("#step15 .scroll").first
+    table.scroll_into_view_if_needed()
+    fades = "box => box.matches('.more') && getComputedStyle(box).maskImage !== 'none'"
+    box = table.element_handle()
+    opened.tab.wait_for_function(fades, arg=box)
+    table.evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+    opened.tab.wait_for_function("box => !box.matches('.more')", arg=box)
     opened.tab.close()
 
 
@@ -670,6 +845,16 @@ def test_the_text_cannot_break_the_page(browser: Any, tmp_path: Path) -> None:
     opened.tab.close()
 
 
+# Before which column, row and sheet of a tensor something is said to be left out.
+LEFT_OUT = """id => {
+    const sheets = nodes[id].views[0].box, table = sheets.querySelector("table");
+    const before = (parts, shown) => parts.flatMap((part, at) => part.textContent === "…" ? [parts.slice(0, at).filter(shown).length] : []);
+    return {columns: before([...table.querySelector("tbody tr").children], part => part.cell),
+        rows: before([...table.querySelectorAll("tbody tr")], part => part.querySelector("th")),
+        sheets: before([...sheets.children], part => part.matches(".sheet"))};
+}"""
+
+
 def test_a_long_text_is_drawn_in_part_and_followed_whole(
     browser: Any, tmp_path: Path
 ) -> None:
@@ -686,7 +871,7 @@ def test_a_long_text_is_drawn_in_part_and_followed_whole(
     )
     assert (ran.code, ran.err) == (0, "")
     opened = Opened(browser, file)
-    assert "numbers are drawn" in opened.tab.locator("#step16").inner_text()
+    assert "numbers are shown" in opened.tab.locator("#step16").text_content()
     tokens = len(data_of(file)["tokens"])
     assert tokens > 60
     opened.tab.locator(opened.cell("mha_context_vectors", 0, tokens - 1, 0)).focus()
@@ -694,6 +879,11 @@ def test_a_long_text_is_drawn_in_part_and_followed_whole(
         "count(seen.farFrom.get(nodes.find(node => node.n === 'x_batch').id))"
     )
     assert whole == tokens * 4  # the last token sees all, also what is not drawn
+    names = [node["n"] for node in data_of(file)["nodes"]]
+    gaps = opened.tab.evaluate(LEFT_OUT, names.index("head_raw_scores"))
+    assert gaps == {"columns": [6], "rows": [6], "sheets": [2]}
+    at = names.index("packed_queries")  # D is 2: of 12 heads the first two and the last
+    assert opened.tab.evaluate(LEFT_OUT, at)["columns"] == [4]
     opened.tab.close()
 
 
@@ -711,5 +901,11 @@ def test_what_the_debugger_found_as_a_page(browser: Any, tmp_path: Path) -> None
     (row,) = (n for n in data_of(file)["nodes"] if n.get("bad") == 2)
     assert f"line {ran.out.split(':')[1]}" in opened.tab.locator("main").inner_text()
     assert row["sh"] == [2, 7, 40]
+    data = data_of(file)
+    at = next(
+        i for i, n in enumerate(data["nodes"]) if n.get("w", [[]])[-1][-1:] == [39]
+    )
+    assert data["nodes"][at]["w"][-1] == [0, 1, 2, 3, 38, 39]
+    assert opened.tab.evaluate(LEFT_OUT, at)["columns"] == [4]
     assert (opened.complaints, opened.requests) == ([], [file.as_uri()])
     opened.tab.close()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from steps.errors import UserError
 from steps.walk.order import Block, Drawing, Table, Title, Walk, titles
 from steps.walk.predict import lesson
-from steps.walk.text import by_head, walk_axes
+from steps.walk.text import LEGEND, by_head, walk_axes
 
 if TYPE_CHECKING:
     from steps.debugger.result import Diagnosis
@@ -108,7 +108,24 @@ def whole_page(settings: Mapping[str, Any]) -> str:
     data = collector.finish()
     data["turn"] = wrong_turn(settings, collector)
     data["text"] = settings["text"]
+    data["legend"] = legend()
     return render(data, settings["text"])
+
+
+def legend() -> list[str | list[str]]:
+    """The terminal's legend: sentences, and each term with its meaning."""
+    told: list[str | list[str]] = []
+    for line in LEGEND.splitlines():
+        term, _, meaning = line.strip().partition("  ")
+        if line.startswith("  ") and meaning:
+            told.append([term, meaning.strip()])
+        elif told and isinstance(told[-1], list) and line.startswith("   "):
+            told[-1][1] += " " + line.strip()
+        elif told and isinstance(told[-1], str) and told[-1]:
+            told[-1] += " " + line
+        else:
+            told.append(line)
+    return [part for part in told if part]
 
 
 def render(data: Mapping[str, Any], title: str) -> str:
@@ -460,7 +477,7 @@ def write_report(
     collector = Collector()
     for number, result in enumerate(results, 1):
         collector.report(number, result)
-    data = {**collector.finish(), "turn": None, "report": 1}
+    data = {**collector.finish(), "turn": None, "report": 1, "legend": legend()}
     data["text"] = ", ".join(Path(result.file).name for result in results)
     save(Path(path), render(data, data["text"]))
 
@@ -490,30 +507,59 @@ def wrong_turn(settings: Mapping[str, Any], right: Collector) -> dict[str, Any] 
     for at, node in enumerate(right.nodes):
         if "wrong" not in node:
             by_name.setdefault((node["step"], node["n"] or node["x"]), []).append(at)
-    swaps: dict[str, Any] = {}
-    shape: Sequence[int] = ()
+    swaps: dict[int, Any] = {}
+    call, changed = "", False
     for block in Wrong(settings).blocks(numbers):
+        asked = next((t.entries[0] for t in block.wrong_turns if t.entries), None)
         for entry in block.entries:
             places = by_name.get((block.title.number, entry.name or entry.expression))
             if not places:
                 continue
             at = places.pop(0)
             node = right.nodes[at]
-            values = picked(entry.numbers(), right.windows[at])
-            if "v" not in node or values == node["v"]:
+            if block.title.number > 15:
+                reached = any(link["i"] in swaps for link in node["L"])
+                if not reached and not moved(entry, node, right.windows[at]):
+                    continue
+                swap: dict[str, Any] = {"ax": lost(entry.axes)}
+                if node["or"] != "computed":
+                    swap["st"], swap["c"] = entry.stride, int(entry.contiguous)
+            elif entry.name and entry.function == "transpose" and asked:
+                swap = taken(entry, asked, right)
+                call = swap["here"].partition(".")[2]
+            else:
                 continue
-            swap: dict[str, Any] = {"v": values}
-            if block.title.number == 15:
-                shape = entry.shape
-                owner = next(n for n in by_name_first(right, entry.shares_storage_with))
-                swap["L"] = [
-                    {"i": owner, "same": 1, "o": 0, "s": list(entry.tensor.stride())}
-                ]
-                swap["st"], swap["c"] = entry.tensor.stride(), 1
-            swaps[str(at)] = swap
-    if not swaps:
-        return None
-    return {"step": 15, "call": f"view{tuple(shape)}", "swaps": swaps}
+            if "v" in node:
+                changed = changed or moved(entry, node, right.windows[at])
+                swap["v"] = picked(entry.numbers(), right.windows[at])
+            swaps[at] = swap
+    return {"step": 15, "call": call, "swaps": swaps} if changed else None
+
+
+def taken(entry: "Entry", asked: "Entry", right: Collector) -> dict[str, Any]:
+    """What a split says of itself when it is done as step 15's wrong turn does it."""
+    owner = entry.shares_storage_with or ""
+    stride = list(entry.tensor.stride())
+    swap: dict[str, Any] = {"f": asked.function, "ax": asked.axes, "st": stride, "c": 1}
+    for key, text in (("s", asked.statement), ("here", asked.here)):
+        text = text.replace(asked.shares_storage_with or "", owner)
+        swap[key] = text.replace(asked.name, entry.name)
+    swap["here"] = swap["here"].partition(" = ")[2]
+    number = next(by_name_first(right, owner))
+    swap["L"] = [{"i": number, "same": 1, "o": 0, "s": stride}]
+    return swap
+
+
+def moved(
+    entry: "Entry", node: Mapping[str, Any], window: Sequence[Sequence[int]]
+) -> bool:
+    """Whether a tensor shows other numbers than its node."""
+    return "v" in node and picked(entry.numbers(), window) != node["v"]
+
+
+def lost(axes: Sequence[str]) -> list[str]:
+    """The axes where no token has its own row any more."""
+    return ["T?" if axis == "T" else axis for axis in axes]
 
 
 def is_inside(entry: "Entry") -> bool:
