@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,13 @@ class Code:
     text: str  # of a block, its head
     here: str  # with this run's sizes in place of their names
 
+    @property
+    def filled(self) -> str:
+        """What the sizes make of the right side; "" where they change nothing."""
+        if self.here == self.text:
+            return ""
+        return self.here.partition(" = ")[2] or self.here
+
 
 @dataclass
 class WrongTurn:
@@ -136,6 +144,23 @@ class Block:
     wrong_turns: list[WrongTurn] = field(default_factory=list)
     notes: list[str | Table | Drawing] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+
+
+def statements(part: Block | WrongTurn) -> Iterator[tuple[Code, list["Entry"]]]:
+    """Every statement in the order of the run, and the tensors that it made, if any."""
+    todo = list(part.code)
+    for statement, group in groupby(part.entries, key=lambda entry: entry.statement):
+        made = list(group)
+        depth = 0
+        while todo and todo[0].line <= made[0].outer:
+            code = todo.pop(0)
+            if code.text == statement:
+                depth = code.depth
+                break
+            yield code, []
+        yield Code(made[0].place.line, depth, statement, made[-1].here), made
+    for code in todo:
+        yield code, []
 
 
 def titles() -> list[Title]:

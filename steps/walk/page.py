@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steps.errors import UserError
-from steps.walk.order import Block, Drawing, Table, Title, Walk, titles
+from steps.walk.order import (
+    Block,
+    Drawing,
+    Table,
+    Title,
+    Walk,
+    WrongTurn,
+    statements,
+    titles,
+)
 from steps.walk.predict import lesson
 from steps.walk.text import LEGEND, by_head, walk_axes
 
@@ -196,13 +205,12 @@ class Collector:
             "tokens": block.tokens,
             "article": list(block.title.headings),
             "says": [part for part in block.says.split("\n\n") if part],
-            "groups": self._groups(block.entries),
+            "groups": self._groups(block),
             "wrong": [
                 {
                     "says": turn.says,
-                    "groups": self._groups(turn.entries, wrong=True),
+                    "groups": self._groups(turn, wrong=True),
                     "error": turn.error,
-                    "statement": turn.statement,
                 }
                 for turn in block.wrong_turns
             ],
@@ -294,22 +302,18 @@ class Collector:
         return len(self.nodes) - 1
 
     def _groups(
-        self, entries: Sequence["Entry"], wrong: bool = False
+        self, part: Block | WrongTurn, wrong: bool = False
     ) -> list[dict[str, Any]]:
-        groups = []
-        for statement, group in groupby(entries, key=lambda entry: entry.statement):
-            links = list(group)
-            here = links[-1].here
-            groups.append(
-                {
-                    "s": statement,
-                    "here": ""
-                    if here == statement
-                    else here.partition(" = ")[2] or here,
-                    "t": [self.add(entry, wrong) for entry in links],
-                }
-            )
-        return groups
+        """The statements; `t` are the numbers of the tensors that each one made."""
+        return [
+            {
+                "s": code.here if code.text.endswith(":") else code.text,
+                "here": "" if code.text.endswith(":") else code.filled,
+                "t": [self.add(entry, wrong) for entry in made],
+                **({"deep": code.depth} if code.depth else {}),
+            }
+            for code, made in statements(part)
+        ]
 
     def add(self, entry: "Entry", wrong: bool = False) -> int:
         """Take in one tensor; its number."""

@@ -6,10 +6,10 @@ import textwrap
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby, product
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from steps.walk.order import Block, Drawing, Table, Title, WrongTurn
+from steps.walk.order import Block, Drawing, Table, Title, WrongTurn, statements
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -35,6 +35,7 @@ where its numbers came from, which is measured as the statement runs:
 Axes: B sentences, T tokens, H heads, D numbers a head (head_dim), V ids; H*D is one
 axis, the heads side by side. T? has the size of T and need not hold tokens in order:
 such axes come from wrong turns.
+
 A tensor's numbers lie in a row, its storage. A stride is how far apart in that row two
 neighbours along an axis are: with axes (B, T, H, D) and strides (24, 6, 3, 1) the next
 token is 6 places on, the next head 3. transpose swaps strides and moves nothing.
@@ -89,34 +90,20 @@ class Text:
     ) -> list[str]:
         """Every statement in order and, under each, the tensors that it made."""
         lines: list[str] = []
-        todo = list(part.code)
         tight = False  # after a statement that made nothing, or a block's head
-
-        def state(text: str, here: str, indent: str, bare: bool = True) -> None:
-            nonlocal tight
-            if not tight or not (bare or lines[-1].endswith(":")):
+        for statement, made in statements(part):
+            own = indent + "  " * statement.depth
+            if not tight or (made and not lines[-1].endswith(":")):
                 lines.append("")
-            tight = bare
-            lines.extend(code(here if text.endswith(":") else text, indent))
-            if here != text and not text.endswith(":"):
-                right = here.partition(" = ")[2] or here
-                lines.extend(code(right, indent + "  here: "))
-
-        for statement, group in groupby(part.entries, key=lambda e: e.statement):
-            links = list(group)
-            own = indent
-            while todo and todo[0].line <= links[0].outer:
-                head = todo.pop(0)
-                if head.text == statement:
-                    own = indent + "  " * head.depth
-                    break
-                state(head.text, head.here, indent + "  " * head.depth)
-            state(statement, links[-1].here, own, bare=False)
-            several = len(links) > 1
-            for entry in links:
-                lines += self._entry(entry, several, block, own + "  ")
-        for head in todo:
-            state(head.text, head.here, indent + "  " * head.depth)
+            tight = not made
+            if statement.text.endswith(":"):
+                lines += code(statement.here, own)
+                continue
+            lines += code(statement.text, own)
+            if statement.filled:
+                lines += code(statement.filled, own + "  here: ")
+            for entry in made:
+                lines += self._entry(entry, len(made) > 1, block, own + "  ")
         return lines
 
     def _entry(
