@@ -285,7 +285,10 @@ class Recorder(torch.overrides.TorchFunctionMode):
         source = self._source(file)
         for name, value in outputs.items():
             place = source.assignment(function, name)
-            if place is None or any(entry.name == name for entry in self.entries):
+            named = next((e for e in self.entries if e.name == name), None)
+            if named is not None and isinstance(value, nn.Parameter):
+                named.tensor = value  # by line only, its number got the name at once
+            if place is None or named is not None:
                 continue
             statement = source.statement(place)
             assert statement is not None
