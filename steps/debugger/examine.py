@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import inspect
+import itertools
 import re
 import sys
 import traceback
@@ -20,8 +21,15 @@ from steps.debugger.build import (
     build,
     build_from,
     forwards,
+    hidden_modules,
+    invented,
+    is_mask,
+    make_lazy,
     meaning,
     prepare,
+    role_by_words,
+    says_tokens_first,
+    unfilled,
 )
 from steps.debugger.judge import Judgement, judge
 from steps.debugger.load import (
@@ -73,6 +81,9 @@ class Case:
     judgement: Judgement | None = None
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    takes_mask: bool = False  # whether forward has a parameter for one
+    made_up: str = ""  # parameters of forward that were guessed at, such as angles
+    tokens_first: bool = False  # its input and output are (tokens, sequences, features)
 
     def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
         """The forward pass, its arguments made ready before any recorder watches."""
@@ -80,7 +91,17 @@ class Case:
         return lambda: module(*args, **kwargs)
 
     def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
-        return self.call(module, x)()
+        """What it returns; its first tensor as (sequences, tokens, features)."""
+        result = self.call(module, x)()
+        return self.turned(result) if self.tokens_first else result
+
+    def turned(self, result: Any) -> Any:
+        """A result of forward with its first tensor as (sequences, tokens, ...)."""
+        if isinstance(result, tuple | list) and result:
+            return (self.turned(result[0]), *result[1:])
+        if self.tokens_first and isinstance(result, torch.Tensor) and result.dim() > 2:
+            return result.transpose(0, 1)
+        return result
 
 
 def examine_file(
@@ -144,16 +165,19 @@ def examine_module(
         raise TypeError(
             f"diagnose takes an nn.Module, an instance or a class, not {cls.__name__}"
         )
+    if isinstance(module, nn.Module):
+        module = unwrapped(module)
+        cls = type(module)
     file = file_of(cls)
     result = Diagnosis(file, "cannot tell")
-    with contained():
+    with contained(), torch.inference_mode(False):
         try:
             with limited(timeout):
                 if isinstance(module, type):
                     result = examine_class(module, file, causal)
                 else:
                     result = examine_instance(
-                        copy.deepcopy(module), file, causal, type(module).__name__
+                        own_copy(module), file, causal, type(module).__name__
                     )
         except TooLong:
             result.message = too_long(timeout)
@@ -161,6 +185,39 @@ def examine_module(
             result.message = str(error)
     result.file = file
     return result
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside torch.compile's, DataParallel's or a similar wrapper."""
+    parts = module._modules
+    while len(parts) == 1 and type(module).__module__.startswith("torch."):
+        name, inner = next(iter(parts.items()))
+        if name not in ("_orig_mod", "module", "_fsdp_wrapped_module"):
+            break
+        assert inner is not None
+        module, parts = inner, inner._modules
+    return module
+
+
+def own_copy(module: nn.Module) -> nn.Module:
+    """A copy to work on, with weights that can be drawn anew on the CPU."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UserError(
+            "is a TorchScript module, whose lines cannot be watched: give the module "
+            "that torch.jit was given"
+        )
+    copied = copy.deepcopy(module)
+    if any(tensor.is_meta for tensor in copied.buffers()):
+        raise UserError(
+            "has buffers on the meta device, which have no numbers: make it on the CPU"
+        )
+    if any(tensor.is_meta for tensor in copied.parameters()):
+        for part in copied.modules():  # prepare() draws every weight in any case
+            for name, tensor in part._parameters.items():
+                if tensor is not None and tensor.is_meta:
+                    empty = torch.zeros_like(tensor, device="cpu")
+                    part._parameters[name] = nn.Parameter(empty)
+    return copied.cpu()
 
 
 def file_of(cls: type) -> str:
@@ -221,6 +278,10 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
         try:
             built = build(cls, equal)
         except Exception:
+            names = inspect.signature(cls).parameters
+            guessed = next((n for n in names if role_by_words(cls, n)), None)
+            if guessed is not None:
+                raise unfilled(cls, guessed) from None
             return probes.constructor_raised(cls, file, sizes, error)
     if "_modules" not in vars(built.module):
         raise UserError(
@@ -233,6 +294,8 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
         built.sizes = replace(built.sizes, d_in=built.sizes.d_out)
     case = make_case(built.module, file, built.sizes, built, causal)
     result = examine(case)
+    if result.verdict == "fault" and built.guessed and " raises " in result.message:
+        raise unfilled(cls, built.guessed)
     if (
         result.verdict == "fault"
         and built.sizes.d_in != built.sizes.d_out
@@ -249,7 +312,9 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
 
 def at_width_of_layers(cls: type, built: Built) -> Built:
     """The class made again for the width that its own layers read, told by no argument."""
-    widths = [m.in_features for m in built.module.modules() if isinstance(m, nn.Linear)]
+    outer = [built.module, *hidden_modules(built.module)]
+    layers = [m for o in outer for m in o.modules() if isinstance(m, nn.Linear)]
+    widths = [m.in_features for m in layers if m.in_features]
     if not widths:
         return built
     sizes = replace(built.sizes, d_in=widths[0])
@@ -271,6 +336,11 @@ def examine_instance(
         file = file_of(type(module))
     best: Diagnosis | None = None
     for sizes in sizes_of(module):
+        if sizes.T < 2:
+            raise UserError(
+                "has room for one token only, and one token shows no order: make it "
+                "with a longer context"
+            )
         case = make_case(copy.deepcopy(module), file, sizes, None, causal)
         result = examine(case)
         result.examined = result.examined or said
@@ -345,8 +415,13 @@ def sizes_of(module: nn.Module) -> list[Sizes]:
     return result
 
 
-def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
-    """Whether the class says, or shows, that a token may not look ahead."""
+def claims_causal(
+    module: nn.Module, built: Built | None, T: int, asked: bool = True
+) -> bool:
+    """Whether the class says, or shows, that a token may not look ahead.
+
+    asked: count it as a claim that forward can be asked for a mask.
+    """
     words = " ".join(
         [type(module).__name__, *(type(m).__name__ for m in module.modules())]
     ).lower()
@@ -368,7 +443,7 @@ def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
         return True
     with contextlib.suppress(TypeError, ValueError):
         for name in inspect.signature(module.forward).parameters:
-            if "mask" in name.lower() or "causal" in name.lower():
+            if asked and (is_mask(name) or "causal" in name.lower()):
                 return True
     return False
 
@@ -376,11 +451,12 @@ def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
 def make_case(
     module: nn.Module, file: str, sizes: Sizes, built: Built | None, causal: bool | None
 ) -> Case:
-    hidden = prepare(module)
     generator = torch.Generator().manual_seed(11)
     x = torch.randn(
         sizes.B, sizes.T, sizes.d_in, generator=generator, dtype=torch.float64
     )
+    make_lazy(module, x, sizes.D)
+    hidden = prepare(module)
     claims = claims_causal(module, built, sizes.T)
     case = Case(
         module,
@@ -400,22 +476,94 @@ def make_case(
 
 def examine(case: Case) -> Diagnosis:
     """Run the module, judge the run under every way to call it, then the other probes."""
-    attempts: list[tuple[int, Case]] = []
+    turned = says_tokens_first(case.module) and case.x.dim() == 3
+    attempts = attempted(replace(case, tokens_first=True) if turned else case)
+    best = best_of(attempts)
+    if turned and merit(best) < 10**6:
+        plain = attempted(case)
+        other = best_of(plain)
+        if merit(other) > merit(best):
+            attempts, best = plain, other
+    own = claims_causal(case.module, case.built, case.sizes.T, asked=False)
+    if lacks_mask(best) and not own:
+        best = without_mask(attempts, best)
+    run = best.run
+    if run is not None and run.error is not None and best.made_up:
+        raise UserError(
+            f"forward also wants {best.made_up}, and with what was made up for it "
+            f"raises {first_line(run.error)}"
+        )
+    return conclude(best)
+
+
+def attempted(case: Case) -> list[Case]:
+    """The case judged under each way to call it, up to one that is clean."""
+    attempts: list[Case] = []
+    fits = ""  # the first shape of a mask with which it did not raise
     for case_now in ways(case):
+        shape = mask_shape(case_now)
+        if shape and fits and shape != fits:
+            continue
+        if shape and not fits and ", 1 where" in case_now.said:
+            break  # no shape fits as booleans, nor as numbers to be added
         run_twice(case_now)
         assert case_now.run is not None
+        if case_now.run.error is None:
+            fits = fits or shape
         if (
             case_now.run.error is None
             or case_now.run.failed is not None
             or not attempts
         ):
             judge_run(case_now)
-            score = merit(case_now)
-            attempts.append((score, case_now))
-            if score >= 10**6:
+            attempts.append(case_now)
+            if merit(case_now) >= 10**6:
                 break
-    best = max(attempts, key=lambda pair: pair[0])[1]
-    return conclude(best)
+    return attempts
+
+
+def best_of(attempts: list[Case]) -> Case:
+    """The attempt to report: the furthest, and rather with a mask than for want of one."""
+    masked = [c for c in attempts if mask_shape(c) and c.run and c.run.error is None]
+    pool = [c for c in attempts if not lacks_mask(c)] if masked else attempts
+    return max(pool, key=merit)
+
+
+def mask_shape(case: Case) -> str:
+    """The shape of the mask that forward was called with, such as "7x7"."""
+    found = re.search(r"mask\w*=(\d+(?:x\d+)+)", case.said)
+    return found[1] if found else ""
+
+
+def lacks_mask(case: Case) -> bool:
+    """Whether forward takes a mask, was given none, and fails for that alone."""
+    judgement = case.judgement
+    if judgement is None or judgement.clean or mask_shape(case) or not case.takes_mask:
+        return False
+    return any("unmasked" in la.stage.name for la in judgement.labels.values()) or bool(
+        judgement.fault is not None and judgement.reference.causal and fused(judgement)
+    )
+
+
+def fused(judgement: Judgement) -> bool:
+    """Whether the wrong operation makes contexts of queries, keys and values at once."""
+    assert judgement.fault is not None
+    labels = [judgement.labels.get(n) for n in judgement.fault.inputs]
+    names = {label.stage.name.split(",")[0] for label in labels if label is not None}
+    return names == {"queries", "keys", "values"}
+
+
+def without_mask(attempts: list[Case], best: Case) -> Case:
+    """The call without a mask as attention that is not causal, where no mask fits."""
+    bare = copy_case(best, best.said, best.how)
+    bare.causal = bare.undecided = False
+    run_twice(bare)
+    judge_run(bare)
+    if merit(bare) < 10**6:
+        return best
+    if len(attempts) > 1:
+        bare.notes.append("None of the masks that were tried fits its mask argument.")
+    return bare
 
 
 def merit(case: Case) -> int:
@@ -430,14 +578,21 @@ def ways(case: Case) -> Iterator[Case]:
     """The case, once for each way to call forward."""
     module, sizes = case.module, case.sizes
     forms = list(forwards(module, case.x, sizes.D, case.causal))
+    case.made_up = ", ".join(invented(module))
     for number, (said, _, _) in enumerate(forms):
 
         def how(inner: nn.Module, x: torch.Tensor, number: int = number) -> tuple:
-            options = list(forwards(inner, x, sizes.D, case.causal))
-            _, args, kwargs = options[min(number, len(options) - 1)]
+            options = forwards(inner, x, sizes.D, case.causal)
+            *_, (_, args, kwargs) = itertools.islice(options, number + 1)
+            if case.tokens_first and x.dim() == 3:
+                turned = x.transpose(0, 1)
+                args = tuple(turned if value is x else value for value in args)
+                kwargs = {k: turned if v is x else v for k, v in kwargs.items()}
             return args, kwargs
 
-        yield copy_case(case, said, how)
+        made = copy_case(case, said, how)
+        made.takes_mask = len(forms) > 1
+        yield made
 
 
 def copy_case(case: Case, said: str, how: Callable) -> Case:
@@ -452,7 +607,7 @@ def run_twice(case: Case) -> None:
     """Record a run, and another with one number of x changed and another seed."""
 
     def once(x: torch.Tensor, seed: int) -> Run:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         return record(
             case.module,
             case.call(case.module, x),
@@ -462,7 +617,8 @@ def run_twice(case: Case) -> None:
         )
 
     case.run = once(case.x, 1)
-    if case.run.error is not None and case.x.dim() == 3 and takes_two(case, once):
+    failed = case.run.error is not None and not mask_shape(case)
+    if failed and case.x.dim() == 3 and takes_two(case, once):
         return
     case.other = once(changed(case), 1)
 
@@ -513,6 +669,8 @@ def judge_run(case: Case) -> None:
             if type(v) is int and 1 < v <= 64
         }
     )
+    if asked is None:
+        guesses += [h for h in heads_seen(run, case.found) if h not in guesses]
     if run.error is not None and any(
         re.search(r"\.\d+\.", p.paths[0]) for p in case.found
     ):
@@ -532,7 +690,15 @@ def judge_run(case: Case) -> None:
     )
     for count, heads in enumerate(options):
         for causal in modes:
-            judgement = judge(run, heads, case.found, case.plain, causal, case.weights)
+            judgement = judge(
+                run,
+                heads,
+                case.found,
+                case.plain,
+                causal,
+                case.weights,
+                case.tokens_first,
+            )
             if best is None or key(judgement) > key(best):
                 best = judgement
             if judgement.clean and not judgement.conflicts:
@@ -551,7 +717,13 @@ def judge_run(case: Case) -> None:
         for causal in modes if changed is not None else []:
             assert changed is not None
             judgement = judge(
-                run, changed, case.found, case.plain, causal, case.weights
+                run,
+                changed,
+                case.found,
+                case.plain,
+                causal,
+                case.weights,
+                case.tokens_first,
             )
             if judgement.clean or judgement.progress >= best.progress:
                 best = judgement
@@ -560,6 +732,18 @@ def judge_run(case: Case) -> None:
     case.judgement = best
     if best is not None:
         case.causal = best.reference.causal
+
+
+def heads_seen(run: Run, found: list[Projection]) -> list[int]:
+    """Numbers of heads that the shapes of the run speak of: H next to D = width / H."""
+    widths = {p.width for p in found} | {p.width // 3 for p in found}
+    pairs = {
+        pair
+        for node in run.nodes
+        if node.entry.origin != "computed" and len(node.entry.shape) > 3
+        for pair in itertools.pairwise(node.entry.shape)
+    }
+    return sorted({h for h, d in pairs if h > 1 and d > 1 and h * d in widths})
 
 
 def no_mixing(case: Case, judgement: Judgement) -> bool:
@@ -613,7 +797,37 @@ def key(judgement: Judgement) -> tuple:
     return (-judgement.conflicts, judgement.clean, judgement.progress, judgement.named)
 
 
+OTHER_INPUTS = {
+    "embedding": "token numbers",
+    "embedding_bag": "token numbers",
+    "one_hot": "token numbers",
+    "conv2d": "pictures",
+    "conv3d": "pictures",
+}
+
+
+def other_input(case: Case) -> str:
+    """What a module takes that fails on vectors at once, and which part could be examined."""
+    run = case.run
+    assert run is not None
+    failed = run.failed
+    if failed is None or any(node.params for node in run.nodes):
+        return ""
+    takes = OTHER_INPUTS.get(getattr(failed[1], "__name__", ""))
+    if takes is None:
+        return ""
+    inside = [n for n, m in case.module.named_modules() if n and rank(type(m)) < 3]
+    better = f"{inside[0]!r} can be" if inside else "the attention inside it can be"
+    return (
+        f"{type(case.module).__name__} takes {takes}, and attention takes a vector for "
+        f"each token: {better} examined by itself"
+    )
+
+
 def conclude(case: Case) -> Diagnosis:
+    other = other_input(case)
+    if other:
+        raise UserError(other)
     result = explain.diagnosis(case)
     if result.verdict == "no fault":
         fault = probes.first_fault(case)

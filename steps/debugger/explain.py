@@ -1410,7 +1410,7 @@ def is_clean(case: "Case", replace: dict[int, torch.Tensor] | None = None) -> bo
     if again.run.error is not None and not replace:
         return False
     if replace:
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         run = record(
             case.module,
             case.call(case.module, case.x),

@@ -2,12 +2,15 @@
 """What a right forward pass does not show: each way that attention goes wrong in practice,
 tried on a copy of the module. And the black-box report where no heads can be found."""
 
+import contextlib
 import copy
+import inspect
+import re
 import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from steps.debugger.build import Sizes, fill, owner_of, set_at
+from steps.debugger.build import Sizes, fill, make_lazy, owner_of, set_at
 from steps.debugger.explain import (
     RIGHT,
     WORDS,
@@ -69,7 +72,7 @@ def plainly(
     case: "Case", x: torch.Tensor, module: nn.Module | None = None, seed: int = 1
 ) -> tuple[torch.Tensor | None, Exception | None]:
     """(output, error) of a run that is not recorded."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     with torch.no_grad():
         try:
             result = case.forward(module or case.module, x)
@@ -86,7 +89,7 @@ def again(
     small: int = 65_536,
 ) -> Run:
     module = module or case.module
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     state = state_of(module) if module is not case.module else case.weights
     weights = {path: state[path] for path in case.weights if path in state}
     return record(module, case.call(module, x), x, case.file, small, weights)
@@ -231,6 +234,8 @@ def hidden_tensors(case: "Case", file: File) -> Finding | None:
                 seen_at=node.line,
                 node=node,
             )
+        if takes_device(case) and re.search(r"\bdevice\b", statement):
+            continue  # made on the device that the constructor was told
         return Finding(
             line,
             column,
@@ -244,6 +249,13 @@ def hidden_tensors(case: "Case", file: File) -> Finding | None:
             node=node,
         )
     return None
+
+
+def takes_device(case: "Case") -> bool:
+    """Whether the constructor is told the device."""
+    with contextlib.suppress(TypeError, ValueError):
+        return "device" in inspect.signature(type(case.module)).parameters
+    return False
 
 
 def unused_layers(case: "Case", file: File) -> Finding | None:
@@ -287,9 +299,12 @@ def gradients(case: "Case", file: File) -> Finding | None:
     for tensor in weights.values():
         if tensor.is_leaf:
             tensor.requires_grad_(True)
-    torch.manual_seed(1)
-    with torch.enable_grad():
-        out = next(tensors_in(case.forward(module, case.x)), None)
+    torch.default_generator.manual_seed(1)
+    try:
+        with torch.enable_grad():
+            out = next(tensors_in(case.forward(module, case.x)), None)
+    except Exception:
+        return raises_with_gradients(case, file, module, weights)
     if out is None:
         return None
     leaves = {path: t for path, t in weights.items() if t.is_leaf and t.dim() >= 2}
@@ -301,7 +316,7 @@ def gradients(case: "Case", file: File) -> Finding | None:
         lost = [path for path, grad in zip(leaves, found, strict=True) if grad is None]
     if not lost:
         return None
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     run = record(
         module,
         case.call(module, case.x),
@@ -345,6 +360,28 @@ def gradients(case: "Case", file: File) -> Finding | None:
     )
 
 
+def raises_with_gradients(
+    case: "Case", file: File, module: nn.Module, weights: dict[str, torch.Tensor]
+) -> Finding | None:
+    """A change in place, mostly, that autograd refuses."""
+    call = case.call(module, case.x)
+    run = record(module, call, case.x, case.file, weights=weights, grad=True)
+    if run.error is None:
+        return None
+    line, column, statement = file.at(run.place)
+    return Finding(
+        line,
+        column,
+        statement,
+        "training",
+        "Without gradients it runs; with them, as in training, it raises "
+        f"{first_line(run.error)}",
+        "a new tensor, not one changed in place",
+        first_line(run.error),
+        seen_at=line,
+    )
+
+
 def train_mode(case: "Case", file: File) -> Finding | None:
     """Dropout in the wrong place, of the wrong strength, or lost, in train mode."""
     if case.judgement is None:
@@ -381,6 +418,13 @@ def train_mode(case: "Case", file: File) -> Finding | None:
     run = again(case, case.x, module, seed=3)
     first = case.run
     assert first is not None
+    if run.error is not None and "view size is not" in str(run.error):
+        # the layout that a fused call leaves depends on the device and on dropout
+        case.notes.append(
+            f"In train mode, on the CPU, line {run.place.line if run.place else '?'} "
+            f"raises: {first_line(run.error)}"
+        )
+        return None
     if run.error is not None:
         line, column, statement = file.at(run.place)
         return Finding(
@@ -647,7 +691,7 @@ def other_lengths(case: "Case", file: File) -> Finding | None:
     context = case.sizes.context if told else T + 6
     far = torch.randn(B, context + 3, C, generator=generator, dtype=torch.float64)
     far[:, :T] = case.x
-    base = case.run.output if case.run is not None else None
+    base = case.turned(case.run.output) if case.run is not None else None
     if base is None:
         return None
     for name, x, part in (
@@ -814,6 +858,10 @@ def bias_flag(case: "Case", file: File) -> Finding | None:
             wrong = f"With {flags[0]}=True {layer!r} has no bias"
         if wrong:
             line, column, statement = made_at(case, file, layer)
+            outer = made_at(case, file, layer.split(".")[0])[2]
+            if "bias=True" in statement + outer and "still" in wrong:
+                case.notes.append(f"{wrong}: its constructor says bias=True.")
+                continue
             return Finding(
                 line,
                 column,
@@ -882,9 +930,10 @@ def width_not_divisible(case: "Case", file: File) -> Finding | None:
             "A width that the heads do not divide is refused by the constructor."
         )
         return None
+    x = torch.randn(case.sizes.B, case.sizes.T, odd.d_in, dtype=torch.float64)
+    make_lazy(module, x, odd.D)
     module.double()
     module.eval()
-    x = torch.randn(case.sizes.B, case.sizes.T, odd.d_in, dtype=torch.float64)
     run = again(case, x, module)
     line, column, statement, setting = floored(case, file, module, odd)
     if run.error is None and "config=..." in built.how:
@@ -894,6 +943,12 @@ def width_not_divisible(case: "Case", file: File) -> Finding | None:
         return None
     if run.error is None:
         width = run.output.shape[-1] if run.output is not None else None
+        if line is not None and width == odd.d_out and "d_out" not in told:
+            case.notes.append(
+                f"d_out = {odd.d_out} with {odd.H} heads is accepted, and {setting} is "
+                f"rounded down to {odd.d_out // odd.H}; the output is as wide as asked."
+            )
+            return None
         if line is None:
             line, column, statement = file.at(
                 run.nodes[0].entry.place if run.nodes else None

@@ -98,6 +98,20 @@ def token_axes(
         if value.shape[t] == B * T and B > 1:
             options.append(([t], (B, T)))
             options.append(([t], (-T, -B)))  # tokens first
+    if other is not None and not options and value.dim() == 3:
+        # copies of x one after the other along the sequences, as repeat makes them
+        for b, t in ((0, 1), (1, 0)):
+            if value.shape[t] == T and value.shape[b] % B == 0 and value.shape[b] > B:
+                copies = (value.shape[b] // B, B)
+                value, other = (
+                    tensor.unflatten(b, copies).movedim(b, -2)
+                    if tensor.shape == value.shape
+                    else tensor
+                    for tensor in (value, other)
+                )
+                options.append(([b, t], (B, T)))
+                break
+        dims = list(range(value.dim()))
     for first, sizes in options:
         rest = [d for d in dims if d not in first]
         shape = (abs(sizes[0]), abs(sizes[1]), -1)
