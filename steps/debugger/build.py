@@ -211,7 +211,7 @@ def role_by_words(cls: type, name: str) -> bool:
         parameter is not None
         and parameter.default is parameter.empty
         and meaning(name) is None
-        and guess(name) not in ("H", "p", "bias")
+        and guess(name) not in (None, "H", "p", "bias")
         and len(re.sub(r"[^a-z]", "", name.lower())) > 1
     )
 

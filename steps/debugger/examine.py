@@ -81,6 +81,7 @@ class Case:
     judgement: Judgement | None = None
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    by_caller: bool = False  # whether only a mask that forward is given makes it causal
     takes_mask: bool = False  # whether forward has a parameter for one
     made_up: str = ""  # parameters of forward that were guessed at, such as angles
     tokens_first: bool = False  # its input and output are (tokens, sequences, features)
@@ -312,7 +313,7 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
 
 def at_width_of_layers(cls: type, built: Built) -> Built:
     """The class made again for the width that its own layers read, told by no argument."""
-    outer = [built.module, *hidden_modules(built.module)]
+    outer = [*hidden_modules(built.module), built.module]
     layers = [m for o in outer for m in o.modules() if isinstance(m, nn.Linear)]
     widths = [m.in_features for m in layers if m.in_features]
     if not widths:
@@ -469,6 +470,8 @@ def make_case(
         x,
         hidden,
     )
+    own = claims_causal(module, built, sizes.T, asked=False)
+    case.by_caller = causal is None and claims and not own
     state = state_of(module)
     case.weights = {k: t for k, t in state.items() if is_weight(state, k)}
     return case
@@ -483,10 +486,7 @@ def examine(case: Case) -> Diagnosis:
         plain = attempted(case)
         other = best_of(plain)
         if merit(other) > merit(best):
-            attempts, best = plain, other
-    own = claims_causal(case.module, case.built, case.sizes.T, asked=False)
-    if lacks_mask(best) and not own:
-        best = without_mask(attempts, best)
+            best = other
     run = best.run
     if run is not None and run.error is not None and best.made_up:
         raise UserError(
@@ -497,8 +497,13 @@ def examine(case: Case) -> Diagnosis:
 
 
 def attempted(case: Case) -> list[Case]:
-    """The case judged under each way to call it, up to one that is clean."""
+    """The case judged under each way to call it, up to one that is clean.
+
+    Where only the caller's mask would make it causal, a call without one is judged as
+    attention that is not; the masks are tried once that is right.
+    """
     attempts: list[Case] = []
+    bare: Case | None = None
     fits = ""  # the first shape of a mask with which it did not raise
     for case_now in ways(case):
         shape = mask_shape(case_now)
@@ -507,18 +512,27 @@ def attempted(case: Case) -> list[Case]:
         if shape and not fits and ", 1 where" in case_now.said:
             break  # no shape fits as booleans, nor as numbers to be added
         run_twice(case_now)
-        assert case_now.run is not None
-        if case_now.run.error is None:
+        run = case_now.run
+        assert run is not None
+        if run.error is None:
             fits = fits or shape
-        if (
-            case_now.run.error is None
-            or case_now.run.failed is not None
-            or not attempts
-        ):
+            told = "=True" in case_now.said  # is_causal
+            if case_now.takes_mask and not shape and case.by_caller and not told:
+                case_now.causal = masks_in(run, case.x.shape[-2])
+        if run.error is None or run.failed is not None or not attempts:
             judge_run(case_now)
             attempts.append(case_now)
-            if merit(case_now) >= 10**6:
-                break
+            if case.by_caller and case_now.takes_mask and not case_now.causal:
+                bare = case_now
+                if merit(bare) < 10**6:
+                    return [bare]
+            elif merit(case_now) >= 10**6:
+                return [case_now]
+    if bare is not None:
+        attempts.remove(bare)
+        if not any(c.run is not None and c.run.error is None for c in attempts):
+            bare.notes.append("No mask that was tried fits its mask argument.")
+            return [bare]
     return attempts
 
 
@@ -551,19 +565,6 @@ def fused(judgement: Judgement) -> bool:
     labels = [judgement.labels.get(n) for n in judgement.fault.inputs]
     names = {label.stage.name.split(",")[0] for label in labels if label is not None}
     return names == {"queries", "keys", "values"}
-
-
-def without_mask(attempts: list[Case], best: Case) -> Case:
-    """The call without a mask as attention that is not causal, where no mask fits."""
-    bare = copy_case(best, best.said, best.how)
-    bare.causal = bare.undecided = False
-    run_twice(bare)
-    judge_run(bare)
-    if merit(bare) < 10**6:
-        return best
-    if len(attempts) > 1:
-        bare.notes.append("None of the masks that were tried fits its mask argument.")
-    return bare
 
 
 def merit(case: Case) -> int:

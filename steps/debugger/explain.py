@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from steps.debugger.bound import binding
 from steps.debugger.judge import AFTER, CONTEXTS, Judgement
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
@@ -454,6 +455,10 @@ def blame(case: "Case", file: File) -> Finding | None:
             finding.line, finding.column, finding.statement = file.at(at.entry.place)
             finding.node, finding.seen_at = at, fault.line
             return finding
+    named = binding(case, file.tree, fault)
+    if named is not None and named.line != fault.line:
+        finding.line, finding.column, finding.statement = file.at(named)
+        return finding
     cause = deeper(case, file, fault, finding)
     return cause or finding
 
@@ -659,8 +664,9 @@ def reused_layer(case: "Case", file: File, fault: Node) -> Finding | None:
             continue
         for path in p.paths:
             if path in fault.params:
+                spare = "." not in path or idle_layer(case)
                 line, column, statement = file.at(
-                    shared_place(case, file, p) if "." in path else fault.entry.place
+                    fault.entry.place if spare else shared_place(case, file, p)
                 )
                 role = next(
                     (WORDS[r] for r, ps in judgement.heads.roles.items() if p in ps),
@@ -734,6 +740,20 @@ def tentative_finding(
     judgement = case.judgement
     assert judgement is not None
     line, column, statement = file.at(node.entry.place)
+    idle = idle_mask(judgement, node)
+    if idle is not None:
+        line, column, statement = file.at(idle.entry.place)
+        return Finding(
+            line,
+            column,
+            statement,
+            "mask",
+            "The mask changes nothing here: no score is blocked.",
+            RIGHT["mask"],
+            "the scores as they were",
+            seen_at=seen,
+            node=idle,
+        )
     if judgement.labels[node].stage.part == "sum":
         return Finding(
             line,
@@ -757,6 +777,28 @@ def tentative_finding(
         seen_at=seen,
         node=node,
     )
+
+
+def idle_mask(judgement: Judgement, node: Node) -> Node | None:
+    """A masking of the scores, on the way to `node`, that leaves every one as it was."""
+    todo = list(node.inputs)
+    while todo:
+        at = todo.pop()
+        label = judgement.labels.get(at)
+        if label is None or not label.stage.name.startswith("scores"):
+            continue
+        before = next((n for n in at.inputs if n in judgement.labels), None)
+        tables = [t for t, _ in at.constants if t.dim() >= 2]
+        if (
+            before is not None
+            and tables
+            and at.entry.origin != "rearranged"
+            and before.value.shape == at.value.shape
+            and torch.equal(before.value, at.value)
+        ):
+            return at
+        todo += at.inputs
+    return None
 
 
 def smallest_sum(node: Node) -> str:
@@ -1580,7 +1622,11 @@ def two_roles(case: "Case", file: File) -> Finding | None:
             if p.paths in seen:
                 spare = sibling_unused(case, p.paths[0])
                 line, column, statement = file.at(
-                    p.node.entry.place if spare else shared_place(case, file, p)
+                    (joined_at(case) or p.node.entry.place)
+                    if spare and re.search(r"\.\d+\.", p.layer)
+                    else p.node.entry.place
+                    if spare
+                    else shared_place(case, file, p)
                 )
                 return Finding(
                     line,
@@ -1665,6 +1711,50 @@ def sibling_unused(case: "Case", path: str) -> bool:
     )
 
 
+def joined_at(case: "Case") -> Place | None:
+    """Where the outputs of heads that are modules of their own are put together."""
+    judgement, run = case.judgement, case.run
+    assert judgement is not None
+    assert run is not None
+    for node in run.nodes:
+        labels = [judgement.labels.get(n) for n in node.inputs]
+        heads = [la for la in labels if la is not None and la.index.startswith("head")]
+        if (
+            len(heads) > 1
+            and len(heads) == len(labels)
+            and node.entry.origin == "copied"
+        ):
+            return node.entry.place
+    return None
+
+
+def idle_layer(case: "Case") -> bool:
+    """Whether the module has a matrix that no operation read: the one that was meant."""
+    run = case.run
+    assert run is not None
+    read = {id(t) for n in run.nodes for t in n.params.values()}
+    held = [t for t in case.weights.values() if t.dim() >= 2]
+    return any(id(t) not in read for t in held)
+
+
+def made_twice(case: "Case", file: File, p: Any) -> Place | None:
+    """Where the constructor gives a second attribute the layer that another one has."""
+    from steps.debugger.build import owner_of
+
+    try:
+        layer, _ = owner_of(case.module, p.paths[0])
+    except (AttributeError, KeyError, IndexError):
+        return None
+    places = [
+        place
+        for owner in case.module.modules()
+        for name, value in owner._modules.items()
+        if value is layer and (place := file.constructor(owner, name)) is not None
+    ]
+    places.sort(key=lambda place: place.line)
+    return places[1] if len(places) > 1 and layer is not case.module else None
+
+
 def shared(case: "Case", file: File, p: Any, first: str, second: str) -> Finding:
     """The line that gave a role another role's layer."""
     at = p.node
@@ -1677,7 +1767,7 @@ def shared(case: "Case", file: File, p: Any, first: str, second: str) -> Finding
     else:
         if len(again) > 1:
             at = again[1].node
-    line, column, statement = file.at(at.entry.place)
+    line, column, statement = file.at(made_twice(case, file, p) or at.entry.place)
     return Finding(
         line,
         column,

@@ -471,13 +471,17 @@ def from_packed(packed: Projection, counts: list[int], run: Run) -> Iterator[Hea
             seen.append((count, named, layout, whole))
             if count and layout == "3HD":
                 break
-        count, named, layout, whole = max(seen, key=lambda one: one[0])
-        orders = list(itertools.permutations(range(3)))
-        if sorted(named.values()) == [0, 1, 2]:
-            orders = [tuple(named[r] for r in "qkv")]
-        for order in orders if count else orders[:1]:
-            q, k, v = (whole[i] for i in order)
-            yield Heads(q, k, v, {r: [packed] for r in "qkv"}, layout=" ".join(layout))
+        most = max(count for count, *_ in seen)
+        # where no part was seen, how far each layout carries has to tell
+        best = [one for one in seen if one[0] == most][: None if most == 0 else 1]
+        for count, named, layout, whole in best:
+            orders = list(itertools.permutations(range(3)))
+            if sorted(named.values()) == [0, 1, 2]:
+                orders = [tuple(named[r] for r in "qkv")]
+            for order in orders if count else orders[:1]:
+                q, k, v = (whole[i] for i in order)
+                roles = {r: [packed] for r in "qkv"}
+                yield Heads(q, k, v, roles, layout=" ".join(layout))
 
 
 def from_two(pool: list[Projection], counts: list[int], run: Run) -> Iterator[Heads]:

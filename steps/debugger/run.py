@@ -235,7 +235,7 @@ def record(
         except (Exception, SystemExit) as raised:
             error = raised
     if error is not None:
-        if isinstance(error, Exception) and not replace and ours(call, grad):
+        if isinstance(error, Exception) and not replace and ours(call):
             raise Broken(error) from error
         place = place_of(error, file)
     run = Run([], result, list(tensors_in(result)), error, place, watcher.failed)
@@ -249,9 +249,12 @@ def record(
     return run
 
 
-def ours(call: Callable[[], Any], grad: bool) -> bool:
-    """Whether only the recorder makes a call raise: unwatched, it comes back."""
-    with torch.set_grad_enabled(grad):
+def ours(call: Callable[[], Any]) -> bool:
+    """Whether only the recorder makes a call raise: unwatched, it comes back.
+
+    With gradients on: torch has short cuts without them, which check less.
+    """
+    with torch.enable_grad():
         try:
             call()
         except (Exception, SystemExit):
