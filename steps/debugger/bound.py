@@ -46,6 +46,56 @@ def binding(case: "Case", tree: ast.Module | None, fault: Node) -> Place | None:
     return None
 
 
+def alias(tree: ast.Module | None, place: Place) -> Place | None:
+    """The assignment that gave what is read at a place a second name, V = x."""
+    node = at_place(tree, place) if tree is not None else None
+    if tree is None or node is None:
+        return None
+    for statement, source in trail(tree, node, place.line, set()):
+        if isinstance(statement, ast.Assign) and isinstance(source, ast.Name):
+            return place_of(statement, place.file)
+    return None
+
+
+def given(tree: ast.Module, name: str, at: Place) -> Place | None:
+    """Where a class is made, if what its constructor keeps at a place is an argument."""
+    classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    kept = next(
+        (
+            n
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Assign) and n.lineno == at.line
+        ),
+        None,
+    )
+    cls = next((c for c in classes if c.name == name), None)
+    if kept is None or cls is None or not isinstance(kept.value, ast.Name):
+        return None
+    made = next(
+        (f for f in cls.body if isinstance(f, Function) and f.name == "__init__"), None
+    )
+    calls = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Name)
+        and n.func.id == name
+    ]
+    parameters = [a.arg for a in made.args.args][1:] if made is not None else []
+    if kept.value.id not in parameters or len(calls) != 1:
+        return None
+    index = parameters.index(kept.value.id)
+    value = next((k.value for k in calls[0].keywords if k.arg == kept.value.id), None)
+    if value is None and index < len(calls[0].args):
+        value = calls[0].args[index]
+    # a name passed on says nothing; an expression is where the number is made
+    return (
+        None
+        if value is None or isinstance(value, ast.Name)
+        else place_of(value, at.file)
+    )
+
+
 def wrong_operand(case: "Case", fault: Node) -> tuple[int, str] | None:
     """Which operand of a product, counted from 0, has another role than it should, and
     which it has."""

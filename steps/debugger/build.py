@@ -16,6 +16,8 @@ from steps.debugger.run import state_of
 from steps.errors import UserError
 from steps.pytorch import nn, torch
 
+LazyModuleMixin = nn.modules.lazy.LazyModuleMixin
+
 
 @dataclass
 class Sizes:
@@ -367,18 +369,23 @@ def make_lazy(module: nn.Module, x: torch.Tensor, D: int) -> None:
     if not any(lazy(p) for p in module.parameters()):
         return
     module.eval()
+    plain = x.to(torch.get_default_dtype())
     before = [(part, dict(vars(part))) for part in module.modules()]
-    for _, args, kwargs in forwards(module, x.to(torch.get_default_dtype()), D, True):
+    for _, args, kwargs in forwards(module, plain, D, True):
         with torch.no_grad(), contextlib.suppress(Exception):
             module(*args, **kwargs)
-        if any(lazy(p) for p in module.parameters()):
-            continue
-        for part, held in before:  # what it keeps of a call, such as the weights
-            for name, value in list(vars(part).items()):
-                if isinstance(value, torch.Tensor) and held.get(name) is not value:
-                    setattr(part, name, held.get(name))
-        return
-    raise UserError("has lazy layers, and no call that was tried made them")
+        if not any(lazy(p) for p in module.parameters()):
+            break
+    for part, held in before:  # what it keeps of a call, such as the weights
+        for name, value in list(vars(part).items()):
+            if isinstance(value, torch.Tensor) and held.get(name) is not value:
+                setattr(part, name, held.get(name))
+    for part in module.modules():  # never reached, or never called: as if given x
+        if isinstance(part, LazyModuleMixin) and part.has_uninitialized_params():
+            with torch.no_grad(), contextlib.suppress(Exception):
+                part._infer_parameters(part, (plain,), {})
+    if any(lazy(p) for p in module.parameters()):
+        raise UserError("has lazy layers, and no call that was tried made them")
 
 
 def prepare(module: nn.Module, seed: int = 7) -> list[str]:

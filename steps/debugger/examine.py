@@ -45,10 +45,12 @@ from steps.debugger.load import (
 )
 from steps.debugger.result import Diagnosis
 from steps.debugger.roles import (
+    Heads,
     Projection,
     changed_heads,
     projections,
     readings,
+    split,
     token_axes,
 )
 from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
@@ -706,6 +708,19 @@ def judge_run(case: Case) -> None:
                 break
         if count > 30 or (best is not None and best.clean and not best.conflicts):
             break
+    for heads in without_layer(case) if best is not None and not best.clean else []:
+        assert best is not None
+        judgement = judge(
+            run,
+            heads,
+            case.found,
+            case.plain,
+            modes[0],
+            case.weights,
+            case.tokens_first,
+        )
+        if judgement.progress > best.progress or judgement.clean:
+            best = judgement
     if (
         best is not None
         and best.heads.layout
@@ -733,6 +748,22 @@ def judge_run(case: Case) -> None:
     case.judgement = best
     if best is not None:
         case.causal = best.reference.causal
+
+
+def without_layer(case: Case) -> Iterator[Heads]:
+    """Two layers and x itself as queries, keys and values."""
+    width = case.x.shape[-1]
+    H = case.sizes.H
+    if len(case.found) != 2 or case.x.dim() != 3 or width % H:
+        return
+    if any(p.width != width or p.deep for p in case.found):
+        return
+    x = split(case.x.double(), H)
+    for role, others in (("v", "qk"), ("k", "qv"), ("q", "kv")):
+        for pair in itertools.permutations(case.found):
+            roles = {role: [], **{r: [p] for r, p in zip(others, pair, strict=True)}}
+            made = {r: split(ps[0].value, H) if ps else x for r, ps in roles.items()}
+            yield Heads(made["q"], made["k"], made["v"], roles)
 
 
 def heads_seen(run: Run, found: list[Projection]) -> list[int]:

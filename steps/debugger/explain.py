@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from steps.debugger.bound import binding
+from steps.debugger.bound import alias, binding, given
 from steps.debugger.judge import AFTER, CONTEXTS, Judgement
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
@@ -390,6 +390,11 @@ def blame(case: "Case", file: File) -> Finding | None:
         again = reused_layer(case, file, fault)
         if again is not None:
             return again
+        named = binding(case, file.tree, fault)
+        if named is not None and named.line != fault.line:
+            finding = described_fault(case, file, fault)
+            finding.line, finding.column, finding.statement = file.at(named)
+            return finding
     thrown = thrown_away(case, inputs, fault)
     if thrown is not None and thrown.entry.name:
         reader = next(
@@ -455,10 +460,6 @@ def blame(case: "Case", file: File) -> Finding | None:
             finding.line, finding.column, finding.statement = file.at(at.entry.place)
             finding.node, finding.seen_at = at, fault.line
             return finding
-    named = binding(case, file.tree, fault)
-    if named is not None and named.line != fault.line:
-        finding.line, finding.column, finding.statement = file.at(named)
-        return finding
     cause = deeper(case, file, fault, finding)
     return cause or finding
 
@@ -1413,6 +1414,8 @@ def wrong_setting(
                     continue
                 holder, held = holder_of(case, owner, name)
                 at = file.constructor(holder, held)
+                if at is not None and file.tree is not None:
+                    at = given(file.tree, type(holder).__name__, at) or at
                 if at is None:
                     continue
                 line, column, made = file.at(at)
@@ -1609,6 +1612,9 @@ def two_roles(case: "Case", file: File) -> Finding | None:
     if judgement is None:
         return None
     roles = judgement.heads.roles
+    bare = [role for role, ps in roles.items() if not ps]
+    if len(bare) == 1:
+        return unprojected(case, file, bare[0])
     if not judgement.heads.layout:
         owners: dict[tuple[str, ...], str] = {}
         for role, ps in roles.items():
@@ -1696,6 +1702,36 @@ def two_roles(case: "Case", file: File) -> Finding | None:
             f"The {WORDS[role]} are made by {layer!r}.",
             RIGHT["projection"],
             f"{WORDS[role]} from {layer!r}",
+            seen_at=node.line,
+            node=node,
+        )
+    return None
+
+
+def unprojected(case: "Case", file: File, role: str) -> Finding | None:
+    """A role that x itself plays, with no layer before it."""
+    judgement, run = case.judgement, case.run
+    assert judgement is not None
+    assert run is not None
+    before: set[Node] = set()  # what the layers are given
+    todo = [p.node for p in case.found]
+    while todo:
+        node = todo.pop()
+        before.add(node)
+        todo += [n for n in node.inputs if n not in before]
+    for node in run.nodes:
+        if node not in case.plain or node in before:
+            continue
+        place = alias(file.tree, node.entry.place) or node.entry.place
+        line, column, statement = file.at(place)
+        return Finding(
+            line,
+            column,
+            statement,
+            "projection",
+            f"The {WORDS[role]} are x itself: no layer makes them.",
+            RIGHT["projection"],
+            f"{WORDS[role]} equal to x",
             seen_at=node.line,
             node=node,
         )
