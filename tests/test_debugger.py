@@ -705,3 +705,47 @@ def test_what_was_made_up_for_forward_is_not_held_against_it(examine):
     found = examine(source)
     assert found.verdict == "cannot tell"
     assert "freqs_cis" in found.message
+
+
+EITHER_AXIS = """\
+from torch import nn
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(embed_dim, num_heads)
+
+    def forward(self, x):
+        return self.inner(x, x, x, need_weights=False)[0]
+"""
+
+
+def test_tokens_first_where_nothing_says_which_axis_they_are(examine):
+    found = examine(EITHER_AXIS)
+    assert found.verdict == "cannot tell"
+    assert "batch_first=True" in found.message
+    said = EITHER_AXIS.replace(
+        "        return", "        tokens, batch, _ = x.shape\n        return"
+    )
+    assert examine(said).verdict == "no fault"
+    assert diagnose(nn.Embedding(9, 4)).message.endswith("a vector for each token")
+
+
+def test_angles_as_pairs_of_numbers(examine):
+    turned = """\
+def turn(x, pairs):
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    c, s = pairs.view(1, x.shape[1], 1, -1, 2).unbind(-1)
+    return torch.stack((a * c - b * s, a * s + b * c), -1).flatten(-2)
+
+
+class MultiHeadAttention"""
+    source = APART.replace("class MultiHeadAttention", turned)
+    source = source.replace("def forward(self, x):", "def forward(self, x, freqs_cis):")
+    source = source.replace(
+        "        queries, keys =",
+        "        queries, keys = turn(queries, freqs_cis), turn(keys, freqs_cis)\n"
+        "        queries, keys =",
+    )
+    assert examine(source).verdict == "no fault"

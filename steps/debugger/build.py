@@ -490,7 +490,7 @@ def is_mask(name: str) -> bool:
 
 
 TOKENS = re.compile(
-    r"t|l|len|length|(seq|sequence|tgt|src|query|q|num|n|target|source)_?"
+    r"t|l|len|length|tokens|(seq|sequence|tgt|src|query|q|num|n|target|source)_?"
     r"(len|length|tokens|size)?(_q)?|time|steps|timesteps"
 )
 SEQUENCES = re.compile(r"b|bs|bsz|batch|batches|(n|num)?_?batch(es)?(_size)?|mb_size")
@@ -634,7 +634,7 @@ def calls(
             )
             value = torch.polar(torch.ones_like(angles), angles)
             if pairs:
-                value = torch.view_as_real(value)
+                value = torch.view_as_real(value).to(x.dtype)
         elif plain in ("startpos", "offset", "layeridx"):
             value = 0
         elif plain in ("positionids", "inputpos", "positions"):

@@ -442,7 +442,8 @@ def claims_causal(
             return True
         if "mask" in path.lower():
             return True
-    if any("mask" in name.lower() for name in vars(module)):
+    kept = [v for name, v in vars(module).items() if "mask" in name.lower()]
+    if any(value is not None and value is not False for value in kept):
         return True
     with contextlib.suppress(TypeError, ValueError):
         for name in inspect.signature(module.forward).parameters:
@@ -490,6 +491,14 @@ def examine(case: Case) -> Diagnosis:
         if merit(other) > merit(best):
             best = other
     run = best.run
+    if merit(best) < 10**6 and run is not None and run.fused and best.undecided:
+        other = best_of(attempted(replace(case, tokens_first=True)))
+        if merit(other) >= 10**6 and not other.causal:
+            raise UserError(
+                "takes the first axis of its input for the tokens: right where x is "
+                "(tokens, sequences, features), and wrong where it is (sequences, "
+                "tokens, features), for which nn.MultiheadAttention has batch_first=True"
+            )
     if run is not None and run.error is not None and best.made_up:
         raise UserError(
             f"forward also wants {best.made_up}, and with what was made up for it "
@@ -507,24 +516,29 @@ def attempted(case: Case) -> list[Case]:
     attempts: list[Case] = []
     bare: Case | None = None
     fits = ""  # the first shape of a mask with which it did not raise
+    before, stuck = "", False  # what it raised without a mask, and so with any
     for case_now in ways(case):
         shape = mask_shape(case_now)
-        if shape and fits and shape != fits:
+        stuck = stuck and bool(shape)
+        if shape and (stuck or (fits and shape != fits)):
             continue
         if shape and not fits and ", 1 where" in case_now.said:
-            break  # no shape fits as booleans, nor as numbers to be added
+            continue  # no shape fits as booleans, nor as numbers to be added
         run_twice(case_now)
         run = case_now.run
         assert run is not None
+        stuck = bool(shape and run.error is not None and str(run.error) == before)
+        before = before if shape else str(run.error)
+        told = "=True" in case_now.said  # is_causal
+        if case_now.takes_mask and not shape and case.by_caller and not told:
+            case_now.causal = masks_in(run, case.x.shape[-2])
         if run.error is None:
             fits = fits or shape
-            told = "=True" in case_now.said  # is_causal
-            if case_now.takes_mask and not shape and case.by_caller and not told:
-                case_now.causal = masks_in(run, case.x.shape[-2])
         if run.error is None or run.failed is not None or not attempts:
             judge_run(case_now)
             attempts.append(case_now)
-            if case.by_caller and case_now.takes_mask and not case_now.causal:
+            without = case.by_caller and case_now.takes_mask and not case_now.causal
+            if without and run.error is None:
                 bare = case_now
                 if merit(bare) < 10**6:
                     return [bare]
@@ -849,10 +863,10 @@ def other_input(case: Case) -> str:
     if takes is None:
         return ""
     inside = [n for n, m in case.module.named_modules() if n and rank(type(m)) < 3]
-    better = f"{inside[0]!r} can be" if inside else "the attention inside it can be"
+    better = f": {inside[0]!r} can be examined by itself" if inside else ""
     return (
         f"{type(case.module).__name__} takes {takes}, and attention takes a vector for "
-        f"each token: {better} examined by itself"
+        f"each token{better}"
     )
 
 

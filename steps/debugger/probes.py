@@ -967,7 +967,8 @@ def width_not_divisible(case: "Case", file: File) -> Finding | None:
             f"head_dim rounded down to {odd.d_out // odd.H}",
             seen_at=line,
         )
-    if run.failed is not None and line is not None and hides_width(run, odd):
+    own = "d_out" in told  # one width for all is often left to the caller
+    if own and run.failed is not None and line is not None and hides_width(run, odd):
         seen = run.place.line if run.place else line
         return Finding(
             line,
