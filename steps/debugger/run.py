@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.recorder import Entry, Recorder, tensors_in
 from steps.walk.source import Place
@@ -27,6 +28,14 @@ class Nowhere:
 
 
 NOWHERE = Nowhere()
+
+
+class Broken(UserError):
+    """The debugger's own error, which says nothing about the reader's code."""
+
+    def __init__(self, error: BaseException) -> None:
+        text = str(error).strip().split("\n")[0]
+        super().__init__(f"the debugger failed: {type(error).__name__}: {text}")
 
 
 class Watcher(Recorder):
@@ -226,6 +235,8 @@ def record(
         except (Exception, SystemExit) as raised:
             error = raised
     if error is not None:
+        if isinstance(error, Exception) and not replace and ours(call):
+            raise Broken(error) from error
         place = place_of(error, file)
     run = Run([], result, list(tensors_in(result)), error, place, watcher.failed)
     if weights is None:
@@ -236,6 +247,19 @@ def record(
     for node in run.nodes:
         node.number = watcher.numbers.get(id(node.entry), 0)
     return run
+
+
+def ours(call: Callable[[], Any]) -> bool:
+    """Whether only the recorder makes a call raise: unwatched, it comes back.
+
+    With gradients on: torch has short cuts without them, which check less.
+    """
+    with torch.enable_grad():
+        try:
+            call()
+        except (Exception, SystemExit):
+            return False
+    return True
 
 
 def depend(run: Run, other: Run) -> None:
@@ -302,6 +326,8 @@ def link(
             names = [part.strip() for part in target[1].split(",")] if target else []
             if entry.index < len(names) > 1:
                 entry.name = names[entry.index]
+        if entry.index is not None and f"*{entry.expression}" in entry.statement:
+            entry.name = ""  # starred among others: which name is whose is not known
         node = Node(index, entry)
         for tensor in entry.inputs:
             key = tensor.untyped_storage()._cdata
