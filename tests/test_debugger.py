@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -748,4 +749,64 @@ class MultiHeadAttention"""
         "        queries, keys = turn(queries, freqs_cis), turn(keys, freqs_cis)\n"
         "        queries, keys =",
     )
+    assert examine(source).verdict == "no fault"
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "import threading; self.held = threading.Lock()",
+        "self.held = (number for number in range(3))",
+        "self.held = []; self.held.append(self.held)",
+        "self.held = {}; self.held['held'] = self.held",
+        "self.held = [self]",
+        "self.held = held = []; [held := held[0] for _ in range(5000) if not held.append([])]",
+    ],
+)
+def test_what_a_module_holds_beside_its_layers(examine, held):
+    source = APART.replace("super().__init__()", f"super().__init__(); {held}")
+    found = examine(source)
+    assert found.verdict == "no fault", found.message
+    wrong = examine(source.replace("nn.Dropout(dropout)", "nn.Dropout(1 - dropout)"))
+    assert (wrong.verdict, wrong.kind) == ("fault", "dropout")
+
+
+def test_layers_that_hold_one_another(examine):
+    held = "self.inner = nn.Module(); self.inner.outer = self"
+    source = APART.replace("super().__init__()", f"super().__init__(); {held}")
+    found = examine(source)
+    assert found.verdict == "cannot tell"
+    assert "hold one another" in found.message
+
+
+def test_an_instance_that_cannot_be_copied_is_said():
+    module = attention_of()
+    module.lock = threading.Lock()
+    found = diagnose(module)
+    assert found.verdict == "cannot tell"
+    assert found.message.startswith("cannot be copied, and is not examined itself: Typ")
+
+
+@pytest.mark.parametrize(
+    "timeout", [float("nan"), float("inf"), -1, 0, "x", None, True]
+)
+def test_a_time_limit_that_is_none(timeout):
+    with pytest.raises((TypeError, ValueError), match="seconds above 0, at most 86400"):
+        diagnose(attention_of(), timeout=timeout)
+
+
+def test_a_constructor_that_could_not_be_given_anything(examine):
+    for parameters, reads in (
+        ("*args, **kwargs", "args[0]"),
+        ("config", "dict(**config)['dim']"),
+    ):
+        source = APART.replace("d_in, d_out, context_length, dropout, num_heads, qkv_bias=False", parameters)  # fmt: skip
+        source = source.replace("super().__init__()", f"super().__init__(); d_out = {reads}")  # fmt: skip
+        found = examine(source)
+        assert found.verdict == "cannot tell"
+        assert "--build" in found.message
+
+
+def test_forward_that_takes_whatever_it_is_given(examine):
+    source = APART.replace("def forward(self, x):", "def forward(self, *args, **kwargs):\n        (x,) = args")  # fmt: skip
     assert examine(source).verdict == "no fault"

@@ -153,6 +153,17 @@ class Config(dict):
     def __missing__(self, name: str) -> Any:
         return self._find(name)
 
+    def keys(self) -> Any:
+        self._asked["**"] = "all"  # read as a whole: which fields it has is not known
+        return super().keys()
+
+    def items(self) -> Any:
+        self._asked["**"] = "all"
+        return super().items()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
     def get(self, name: str, default: Any = None) -> Any:
         try:
             return self._find(name)
@@ -199,7 +210,15 @@ def build(cls: type, sizes: Sizes) -> Built:
             torch.default_generator.manual_seed(1)
             return cls(**arguments(other))
 
-    module = again(sizes)
+    try:
+        module = again(sizes)
+    except Exception:
+        if "**" not in named:
+            raise
+        raise UserError(
+            f"{cls.__name__} reads its config as a whole, and which fields it has is "
+            f'not known; say how to make it with --build "{cls.__name__}(...)"'
+        ) from None
     heads = "H" in named.values()
     guessed = next((n for n in named if role_by_words(cls, n)), "")
     how = f"{cls.__name__}({shown})"
@@ -648,6 +667,9 @@ def calls(
             kwargs[p.name] = value
         else:
             args.append((p.name, value))
+    star = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+    if star is not None and "x" not in words:  # forward(*args, **kwargs)
+        args, words = [*args, (star, x)], ["x", *words]
     position = {p.name: at for at, p in enumerate(parameters)}
     args.sort(key=lambda pair: position[pair[0]])
     plain_args = tuple(value for _, value in args)

@@ -20,6 +20,7 @@ from steps.debugger.build import (
 )
 from steps.debugger.file import File
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge
+from steps.debugger.load import first_line
 from steps.debugger.roles import (
     Heads,
     Projection,
@@ -31,6 +32,7 @@ from steps.debugger.roles import (
 )
 from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
 from steps.debugger.stages import Label
+from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
 from steps.walk.source import Place
@@ -151,6 +153,18 @@ class Case:
         call = self.call(module, x)
         return record(module, call, x, self.file.path, weights=weights, **options)
 
+    def copied(self) -> nn.Module:
+        """The module to be changed: a copy, or made anew where it has none."""
+        try:
+            return copy.deepcopy(self.module)
+        except Exception:
+            if self.built is None or self.built.again is None:
+                raise
+        module = self.built.again(self.sizes)
+        make_lazy(module, self.x, self.sizes.D)
+        prepare(module)
+        return module
+
     def path_of(self, tensor: torch.Tensor) -> str | None:
         """Where the module keeps a tensor, or one that it is a view of."""
         key = tensor.untyped_storage()._cdata
@@ -188,8 +202,14 @@ def make_case(
     generator = torch.Generator().manual_seed(11)
     shape = sizes.B, sizes.T, sizes.d_in
     x = torch.randn(shape, generator=generator, dtype=torch.float64)
-    make_lazy(module, x, sizes.D)
-    hidden = prepare(module)
+    try:
+        make_lazy(module, x, sizes.D)
+        hidden = prepare(module)
+    except RecursionError:
+        raise UserError(
+            "has layers that hold one another, or too many inside one another: "
+            "PyTorch's own eval() and double() never come to their end"
+        ) from None
     claims = claims_causal(module, built, sizes.T)
     own = claims_causal(module, built, sizes.T, asked=False)
     state = state_of(module)
@@ -207,6 +227,16 @@ def make_case(
         by_caller=causal is None and claims and not own,
         made_up=", ".join(invented(module)),
     )
+
+
+def copy_of(module: nn.Module) -> nn.Module:
+    """A copy of a reader's instance, which is left as it is."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise UserError(
+            f"cannot be copied, and is not examined itself: {first_line(error)}"
+        ) from None
 
 
 def claims_causal(

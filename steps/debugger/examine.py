@@ -1,6 +1,5 @@
 """From a file or a module to a diagnosis."""
 
-import copy
 import inspect
 import traceback
 from dataclasses import replace
@@ -8,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from steps.debugger.apart import too_long
+from steps.debugger.apart import LONGEST, too_long
 from steps.debugger.build import (
     Built,
     Sizes,
@@ -19,7 +18,7 @@ from steps.debugger.build import (
     role_by_words,
     unfilled,
 )
-from steps.debugger.case import Case, make_case
+from steps.debugger.case import Case, copy_of, make_case
 from steps.debugger.load import (
     TooLong,
     classes_in,
@@ -98,6 +97,7 @@ def examine_module(
         raise TypeError(
             f"diagnose takes an nn.Module, an instance or a class, not {cls.__name__}"
         )
+    check_seconds(timeout)
     if isinstance(module, nn.Module):
         module = unwrapped(module)
         cls = type(module)
@@ -122,6 +122,15 @@ def examine_module(
     return result
 
 
+def check_seconds(timeout: Any) -> None:
+    """Refuse a time limit that is no number above 0."""
+    said = f"diagnose takes a timeout in seconds above 0, at most {LONGEST}"
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool):
+        raise TypeError(f"{said}, not {timeout!r}")
+    if not 0 < timeout <= LONGEST:
+        raise ValueError(f"{said}, not {timeout!r}")
+
+
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module inside torch.compile's, DataParallel's or a similar wrapper."""
     parts = module._modules
@@ -141,7 +150,7 @@ def own_copy(module: nn.Module) -> nn.Module:
             "is a TorchScript module, whose lines cannot be watched: give the module "
             "that torch.jit was given"
         )
-    copied = copy.deepcopy(module)
+    copied = copy_of(module)
     if any(tensor.is_meta for tensor in copied.buffers()):
         raise UserError(
             "has buffers on the meta device, which have no numbers: make it on the CPU"
@@ -286,7 +295,7 @@ def examine_instance(
                 "has room for one token only, and one token shows no order: make it "
                 "with a longer context"
             )
-        result = examine(make_case(copy.deepcopy(module), file, sizes, None, causal))
+        result = examine(make_case(copy_of(module), file, sizes, None, causal))
         result.examined = result.examined or said
         if result.verdict == "no fault":
             return result

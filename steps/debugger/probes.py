@@ -3,7 +3,6 @@ practice, tried on a copy of the module."""
 
 import ast
 import contextlib
-import copy
 import inspect
 import re
 from collections.abc import Iterator
@@ -172,7 +171,7 @@ def unused_layers(case: Case) -> Diagnosis | None:
 
 def gradients(case: Case) -> Diagnosis | None:
     """A weight that the output depends on and no gradient reaches."""
-    module = copy.deepcopy(case.module)
+    module = case.copied()
     state = state_of(module)
     leaves = {p: state[p] for p in case.weights if p in state and state[p].is_leaf}
     for tensor in leaves.values():
@@ -257,7 +256,7 @@ def train_mode(case: Case) -> Diagnosis | None:
     """Dropout in the wrong place, of the wrong strength, or lost, in train mode."""
     if case.judgement is None:
         return None
-    module = copy.deepcopy(case.module)
+    module = case.copied()
     module.train()
     run = case.record(module=module, seed=3)
     if run.error is not None:
@@ -395,7 +394,7 @@ def never_dropped(case: Case) -> Diagnosis | None:
 
 def half_precision(case: Case) -> Diagnosis | None:
     """Numbers that float16 cannot hold, such as -1e9 in a masked_fill."""
-    module, x = copy.deepcopy(case.module), case.x.half()
+    module, x = case.copied(), case.x.half()
     cast(module, case, torch.float16)
     if plainly(case, x, module)[1] is None:
         return None

@@ -164,37 +164,39 @@ class Run:
         return next((n for n in reversed(self.nodes) if n.entry.tensor is tensor), None)
 
 
+DEEPEST = 200  # what is nested deeper, in lists or modules, is not looked at
+
+
 def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
     """Every tensor that the module holds, by path, parameters or not, lists included."""
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
-
-    def look(path: str, value: Any) -> None:
+    todo: list[tuple[str, Any, int]] = [("", module, 0)]
+    while todo:
+        path, value, depth = todo.pop()
         if isinstance(value, torch.Tensor):
             found.setdefault(path, value)
-        elif isinstance(value, nn.Module):
-            if id(value) in seen:
-                return
-            seen.add(id(value))
+        elif id(value) not in seen and depth < DEEPEST:
+            held = parts_of(value)
+            if held:
+                seen.add(id(value))
             dot = path + "." if path else ""
-            for name, part in {
-                **value._parameters,
-                **value._buffers,
-                **value._modules,
-            }.items():
-                look(dot + name, part)
-            for name, part in vars(value).items():
-                if not name.startswith("_") or isinstance(part, torch.Tensor):
-                    look(dot + name, part)
-        elif isinstance(value, list | tuple):
-            for at, part in enumerate(value):
-                look(f"{path}.{at}", part)
-        elif isinstance(value, dict):
-            for name, part in value.items():
-                look(f"{path}.{name}", part)
-
-    look("", module)
+            todo += [(f"{dot}{name}", part, depth + 1) for name, part in held[::-1]]
     return found
+
+
+def parts_of(value: Any) -> list[tuple[Any, Any]]:
+    """(name, part) for all that a module, list or dict holds."""
+    if isinstance(value, nn.Module):
+        known = {**value._parameters, **value._buffers, **value._modules}
+        return list(known.items()) + [
+            (name, part)
+            for name, part in vars(value).items()
+            if not name.startswith("_") or isinstance(part, torch.Tensor)
+        ]
+    if isinstance(value, list | tuple):
+        return list(enumerate(value))
+    return list(value.items()) if isinstance(value, dict) else []
 
 
 def is_weight(module_state: dict[str, torch.Tensor], path: str) -> bool:

@@ -1,5 +1,6 @@
 """The verdict on a module: a fault, no fault, or why it cannot be told."""
 
+import inspect
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -269,9 +270,10 @@ def constructor_raised(
     )
     result.examined = call
     last = traceback.extract_tb(error.__traceback__)[-1].filename
+    blind = not given and inspect.signature(cls).parameters  # as with *args alone
     own = last == path and result.statement.lstrip().startswith(OWN_CHECK)
     ours = last == fill.__code__.co_filename  # a config that lacks the name
-    if own or ours or result.line is None or isinstance(error, AssertionError):
+    if own or ours or blind or result.line is None or isinstance(error, AssertionError):
         return Diagnosis(
             path,
             "cannot tell",
