@@ -810,3 +810,67 @@ def test_a_constructor_that_could_not_be_given_anything(examine):
 def test_forward_that_takes_whatever_it_is_given(examine):
     source = APART.replace("def forward(self, x):", "def forward(self, *args, **kwargs):\n        (x,) = args")  # fmt: skip
     assert examine(source).verdict == "no fault"
+
+
+ONE_BY_ONE = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_in, d_out, context_length, dropout, num_heads):
+        super().__init__()
+        assert d_out % num_heads == 0
+        self.h, self.p = num_heads, dropout
+        self.q, self.k, self.v = (nn.Linear(d_in, d_out) for _ in range(3))
+        self.out = nn.Linear(d_out, d_out)
+        future = torch.ones(context_length, context_length).triu(1).bool()
+        self.register_buffer("future", future)
+
+    def forward(self, x):
+        n, heads = x.shape[1], []
+        q, k, v = (t(x).unflatten(-1, (self.h, -1)) for t in (self.q, self.k, self.v))
+        for h in range(self.h):
+            scores = q[:, :, h] @ k[:, :, h].mT / q.shape[-1] ** 0.5
+            scores = scores.masked_fill(self.future[:n, :n], -torch.inf)
+            weights = scores.softmax(-1)
+            weights = F.dropout(weights, self.p, self.training)
+            heads.append(weights @ v[:, :, h])
+        return self.out(torch.stack(heads, dim=2).flatten(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "right"),
+    [
+        (
+            "dim=2).flatten(2)",
+            "dim=-1).flatten(2)",
+            "contexts.transpose(2, 3).reshape(b, num_tokens, num_heads * head_dim)",
+        ),
+        (
+            "self.p, self.training",
+            "self.p",
+            "F.dropout(weights, self.p, self.training)",
+        ),
+    ],
+)
+def test_what_is_right_is_said_of_the_line_itself(examine, old, new, right):
+    assert examine(ONE_BY_ONE).verdict == "no fault"
+    found = examine(ONE_BY_ONE.replace(old, new))
+    assert found.verdict == "fault"
+    assert found.expected.startswith(right)
+
+
+def test_what_a_mask_in_the_wrong_place_made(examine):
+    found = examine(ONE_BY_ONE.replace("triu(1)", "triu(0)"))
+    assert found.got == "-inf all along the first row, which the softmax makes nan"
+    late = ONE_BY_ONE.replace("            scores = scores.masked", "            gone = scores.masked")  # fmt: skip
+    late = late.replace(
+        "scores.softmax(-1)", "scores.softmax(-1).masked_fill(gone.isinf(), 0)"
+    )
+    found = examine(late)
+    assert found.statement.startswith("weights = scores.softmax(-1)")
+    assert found.got.startswith("rows whose sums run from 0.")
+    assert found.got.endswith(" to 1")

@@ -261,7 +261,8 @@ def weights_unfinished(case: Case) -> Diagnosis | None:
     for node in case.read:
         name, part = names.get(node, ""), parts.get(node)
         if part == "sum" and not name.startswith("weights"):
-            rows = behind([node], lambda n: parts.get(n) == "sum")
+            near = behind([node], lambda n: parts.get(n, "sum") == "sum")
+            rows = [n for n in near if n in parts]
             return unmasked(case, min(rows, key=lambda n: n.index))
         if name.startswith("weights,") and part and reads_on(case, case.wrong):
             alike = {n for n in names if names[n] == name}
@@ -295,9 +296,9 @@ def unmasked(case: Case, node: Node) -> Diagnosis:
             "The weights are masked after the softmax and never made to sum to 1 again."
         )
         expected += "; or divide each row by its sum afterwards"
-        got = (
-            f"rows that sum to {float(node.value.sum(-1).min()):.2f} and more, up to 1"
-        )
+        sums = node.value.sum(-1)
+        low, high = float(sums.min()), float(sums.max())
+        got = f"rows whose sums run from {low:.2g} to {high:.2g}"
     return case.file.fault(node, "mask", message, got, expected, seen_at=case.seen)
 
 
@@ -332,8 +333,22 @@ def made_wrong(case: Case) -> Diagnosis | None:
         at = unscaled_scores(case)
         if at is not None:
             return case.file.fault(at, kind, message, got, seen_at=fault.line)
-    finding = case.file.fault(fault, kind, message, got)
+    expected = merge_of(case, fault) if kind == "merge" else None
+    finding = case.file.fault(fault, kind, message, got, expected)
     return wrong_mask(case, fault, finding) or wrong_setting(case, finding) or finding
+
+
+def merge_of(case: Case, fault: Node) -> str | None:
+    """The right merge of contexts whose axes are in another order than usual."""
+    axes = next((case.labels[n].axes for n in fault.inputs if n in case.labels), ())
+    if sorted(axes) != sorted(BHTD) or tuple(axes) == BHTD:
+        return None
+    order = [axes.index(name) for name in ("B", "T", "H", "D")]
+    moved = [at for at, axis in enumerate(order) if at != axis]
+    move = f".permute({', '.join(map(str, order))})"
+    if len(moved) < 3:
+        move = f".transpose({moved[0]}, {moved[1]})" if moved else ""
+    return f"contexts{move}.reshape(b, num_tokens, num_heads * head_dim)"
 
 
 def unscaled_scores(case: Case) -> Node | None:

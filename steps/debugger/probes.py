@@ -74,8 +74,25 @@ def random_in_eval(case: Case) -> Diagnosis | None:
         "In eval mode two runs on the same input differ, and they part here: dropout "
         "stays on when it should be off.",
         "other numbers each time",
-        "dropout_p=self.dropout if self.training else 0.0, or an nn.Dropout layer",
+        dropout_off(node),
     )
+
+
+def dropout_off(node: Node) -> str:
+    """How dropout is written so that eval mode turns it off."""
+    if "attention" in node.entry.function:
+        return (
+            "dropout_p=self.dropout if self.training else 0.0, or an nn.Dropout layer"
+        )
+    tensor, rate = "weights", "p"
+    with contextlib.suppress(SyntaxError):
+        call = ast.parse(node.entry.expression, mode="eval").body
+        if isinstance(call, ast.Call) and node.entry.function == "dropout":
+            given = {k.arg: k.value for k in call.keywords}
+            given |= dict(zip(("input", "p"), call.args, strict=False))
+            tensor = ast.unparse(given["input"]) if "input" in given else tensor
+            rate = ast.unparse(given["p"]) if "p" in given else rate
+    return f"F.dropout({tensor}, {rate}, self.training), or an nn.Dropout layer"
 
 
 # ---------------------------------------------------------------- tensors
