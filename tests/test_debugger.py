@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -553,3 +554,323 @@ def test_fewer_key_heads_than_query_heads(examine):
                  "        k, v = (z.repeat_interleave(2, 1) for z in (k, v))")
     )  # fmt: skip
     assert examine(grouped).verdict != "fault"
+
+
+def attention_of(context=16):
+    return MultiHeadAttention(12, 12, context, 0.1, 3)
+
+
+def test_diagnose_looks_inside_wrappers():
+    for module in (
+        torch.compile(attention_of()),
+        nn.DataParallel(attention_of()),
+        torch.compile(nn.DataParallel(attention_of())),
+    ):
+        assert diagnose(module).verdict == "no fault"
+
+
+def test_diagnose_under_inference_mode():
+    with torch.inference_mode():
+        module = attention_of()
+        assert diagnose(module).verdict == "no fault"
+    assert diagnose(module).verdict == "no fault"
+
+
+def test_a_mask_without_numbers_is_said():
+    with torch.device("meta"):
+        module = attention_of()
+    found = diagnose(module)
+    assert found.verdict == "cannot tell"
+    assert "meta device" in found.message
+
+
+def test_a_context_of_one_token_is_said():
+    found = diagnose(attention_of(context=1))
+    assert found.verdict == "cannot tell"
+    assert "one token" in found.message
+    assert diagnose(attention_of(context=2)).verdict == "no fault"
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 12)
+        self.attention = attention_of()
+
+    def forward(self, numbers):
+        return self.attention(self.words(numbers))
+
+
+class Pictures(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 12, 4, 4)
+        self.attention = attention_of()
+
+    def forward(self, pictures):
+        return self.attention(self.patches(pictures).flatten(2).transpose(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("cls", "takes"), [(Words, "token numbers"), (Pictures, "pictures")]
+)
+def test_a_model_of_other_inputs_is_no_fault(cls, takes):
+    for found in (diagnose(cls()), diagnose(cls)):
+        assert found.verdict == "cannot tell"
+        assert takes in found.message
+        assert "'attention'" in found.message
+
+
+def test_an_error_of_the_recorder_is_no_verdict(examine, monkeypatch):
+    from steps.debugger.run import Watcher
+
+    def broken(self, *_):
+        raise KeyError("ours")
+
+    monkeypatch.setattr(Watcher, "_follow_device", broken)
+    found = examine(APART)
+    assert found.verdict == "cannot tell"
+    assert found.message.startswith("the debugger failed: KeyError")
+    assert diagnose(attention_of()).verdict == "cannot tell"
+
+
+LAZY = """\
+from torch import nn
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, num_hiddens, num_heads):
+        super().__init__()
+        assert num_hiddens % num_heads == 0
+        self.num_heads = num_heads
+        self.W_q, self.W_k = nn.LazyLinear(num_hiddens), nn.LazyLinear(num_hiddens)
+        self.W_v, self.W_o = nn.LazyLinear(num_hiddens), nn.LazyLinear(num_hiddens)
+
+    def forward(self, queries, keys, values, valid_lens):
+        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
+        q, k, v = (t.unflatten(-1, (self.num_heads, -1)).mT.mT for t in (q, k, v))
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        self.kept = (q @ k.mT / k.shape[-1] ** 0.5).softmax(-1)
+        return self.W_o((self.kept @ v).transpose(1, 2).flatten(2))
+"""
+
+
+def test_lazy_layers_get_their_sizes(examine):
+    found = examine(LAZY)
+    assert found.verdict == "no fault", found.message
+    wrong = examine(LAZY.replace("** 0.5", "** 1.5"))
+    assert (wrong.verdict, wrong.kind) == ("fault", "scale")
+
+
+ONE_KEY_HEAD = """\
+import torch
+from torch import einsum, nn
+
+
+class MultiQuery(nn.Module):
+    def __init__(self, dim, heads, dim_head):
+        super().__init__()
+        self.heads = heads
+        self.to_q = nn.Linear(dim, heads * dim_head, bias=False)
+        self.to_kv = nn.Linear(dim, 2 * dim_head, bias=False)
+        self.to_out = nn.Linear(heads * dim_head, dim, bias=False)
+
+    def forward(self, x):
+        q, k, v = (self.to_q(x), *self.to_kv(x).chunk(2, dim=-1))
+        q = q.unflatten(-1, (self.heads, -1)).transpose(1, 2) * k.shape[-1] ** -0.5
+        share = einsum("b h i d, b j d -> b h i j", q, k).softmax(dim=-1)
+        out = einsum("b h i j, b j d -> b h i d", share, v)
+        return self.to_out(out.transpose(1, 2).flatten(2))
+"""
+
+
+def test_one_head_of_keys_and_values_for_all_queries(examine):
+    found = examine(ONE_KEY_HEAD)
+    assert found.verdict == "no fault", found.message
+    wrong = examine(ONE_KEY_HEAD.replace("share, v)", "share, k)"))
+    assert wrong.verdict == "fault"
+
+
+def test_values_that_no_layer_makes(examine):
+    source = APART.replace("d_in, d_out, context", "d_out, context")
+    source = source.replace("Linear(d_in", "Linear(d_out")
+    source = source.replace("self.W_value(x)", "x")
+    found = examine(source)
+    assert (found.verdict, found.kind) == ("fault", "projection")
+    assert "values are x itself" in found.message
+
+
+def test_what_was_made_up_for_forward_is_not_held_against_it(examine):
+    source = APART.replace("def forward(self, x):", "def forward(self, x, freqs_cis):")
+    source = source.replace("b, n, _ =", "freqs_cis.view(3, -1, 77)\n        b, n, _ =")
+    found = examine(source)
+    assert found.verdict == "cannot tell"
+    assert "freqs_cis" in found.message
+
+
+EITHER_AXIS = """\
+from torch import nn
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(embed_dim, num_heads)
+
+    def forward(self, x):
+        return self.inner(x, x, x, need_weights=False)[0]
+"""
+
+
+def test_tokens_first_where_nothing_says_which_axis_they_are(examine):
+    found = examine(EITHER_AXIS)
+    assert found.verdict == "cannot tell"
+    assert "batch_first=True" in found.message
+    said = EITHER_AXIS.replace(
+        "        return", "        tokens, batch, _ = x.shape\n        return"
+    )
+    assert examine(said).verdict == "no fault"
+    assert diagnose(nn.Embedding(9, 4)).message.endswith("a vector for each token")
+
+
+def test_angles_as_pairs_of_numbers(examine):
+    turned = """\
+def turn(x, pairs):
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    c, s = pairs.view(1, x.shape[1], 1, -1, 2).unbind(-1)
+    return torch.stack((a * c - b * s, a * s + b * c), -1).flatten(-2)
+
+
+class MultiHeadAttention"""
+    source = APART.replace("class MultiHeadAttention", turned)
+    source = source.replace("def forward(self, x):", "def forward(self, x, freqs_cis):")
+    source = source.replace(
+        "        queries, keys =",
+        "        queries, keys = turn(queries, freqs_cis), turn(keys, freqs_cis)\n"
+        "        queries, keys =",
+    )
+    assert examine(source).verdict == "no fault"
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "import threading; self.held = threading.Lock()",
+        "self.held = (number for number in range(3))",
+        "self.held = []; self.held.append(self.held)",
+        "self.held = {}; self.held['held'] = self.held",
+        "self.held = [self]",
+        "self.held = held = []; [held := held[0] for _ in range(5000) if not held.append([])]",
+    ],
+)
+def test_what_a_module_holds_beside_its_layers(examine, held):
+    source = APART.replace("super().__init__()", f"super().__init__(); {held}")
+    found = examine(source)
+    assert found.verdict == "no fault", found.message
+    wrong = examine(source.replace("nn.Dropout(dropout)", "nn.Dropout(1 - dropout)"))
+    assert (wrong.verdict, wrong.kind) == ("fault", "dropout")
+
+
+def test_layers_that_hold_one_another(examine):
+    held = "self.inner = nn.Module(); self.inner.outer = self"
+    source = APART.replace("super().__init__()", f"super().__init__(); {held}")
+    found = examine(source)
+    assert found.verdict == "cannot tell"
+    assert "hold one another" in found.message
+
+
+def test_an_instance_that_cannot_be_copied_is_said():
+    module = attention_of()
+    module.lock = threading.Lock()
+    found = diagnose(module)
+    assert found.verdict == "cannot tell"
+    assert found.message.startswith("cannot be copied, and is not examined itself: Typ")
+
+
+@pytest.mark.parametrize(
+    "timeout", [float("nan"), float("inf"), -1, 0, "x", None, True]
+)
+def test_a_time_limit_that_is_none(timeout):
+    with pytest.raises((TypeError, ValueError), match="seconds above 0, at most 86400"):
+        diagnose(attention_of(), timeout=timeout)
+
+
+def test_a_constructor_that_could_not_be_given_anything(examine):
+    for parameters, reads in (
+        ("*args, **kwargs", "args[0]"),
+        ("config", "dict(**config)['dim']"),
+    ):
+        source = APART.replace("d_in, d_out, context_length, dropout, num_heads, qkv_bias=False", parameters)  # fmt: skip
+        source = source.replace("super().__init__()", f"super().__init__(); d_out = {reads}")  # fmt: skip
+        found = examine(source)
+        assert found.verdict == "cannot tell"
+        assert "--build" in found.message
+
+
+def test_forward_that_takes_whatever_it_is_given(examine):
+    source = APART.replace("def forward(self, x):", "def forward(self, *args, **kwargs):\n        (x,) = args")  # fmt: skip
+    assert examine(source).verdict == "no fault"
+
+
+ONE_BY_ONE = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_in, d_out, context_length, dropout, num_heads):
+        super().__init__()
+        assert d_out % num_heads == 0
+        self.h, self.p = num_heads, dropout
+        self.q, self.k, self.v = (nn.Linear(d_in, d_out) for _ in range(3))
+        self.out = nn.Linear(d_out, d_out)
+        future = torch.ones(context_length, context_length).triu(1).bool()
+        self.register_buffer("future", future)
+
+    def forward(self, x):
+        n, heads = x.shape[1], []
+        q, k, v = (t(x).unflatten(-1, (self.h, -1)) for t in (self.q, self.k, self.v))
+        for h in range(self.h):
+            scores = q[:, :, h] @ k[:, :, h].mT / q.shape[-1] ** 0.5
+            scores = scores.masked_fill(self.future[:n, :n], -torch.inf)
+            weights = scores.softmax(-1)
+            weights = F.dropout(weights, self.p, self.training)
+            heads.append(weights @ v[:, :, h])
+        return self.out(torch.stack(heads, dim=2).flatten(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "right"),
+    [
+        (
+            "dim=2).flatten(2)",
+            "dim=-1).flatten(2)",
+            "contexts.transpose(2, 3).reshape(b, num_tokens, num_heads * head_dim)",
+        ),
+        (
+            "self.p, self.training",
+            "self.p",
+            "F.dropout(weights, self.p, self.training)",
+        ),
+    ],
+)
+def test_what_is_right_is_said_of_the_line_itself(examine, old, new, right):
+    assert examine(ONE_BY_ONE).verdict == "no fault"
+    found = examine(ONE_BY_ONE.replace(old, new))
+    assert found.verdict == "fault"
+    assert found.expected.startswith(right)
+
+
+def test_what_a_mask_in_the_wrong_place_made(examine):
+    found = examine(ONE_BY_ONE.replace("triu(1)", "triu(0)"))
+    assert found.got == "-inf all along the first row, which the softmax makes nan"
+    late = ONE_BY_ONE.replace("            scores = scores.masked", "            gone = scores.masked")  # fmt: skip
+    late = late.replace(
+        "scores.softmax(-1)", "scores.softmax(-1).masked_fill(gone.isinf(), 0)"
+    )
+    found = examine(late)
+    assert found.statement.startswith("weights = scores.softmax(-1)")
+    assert found.got.startswith("rows whose sums run from 0.")
+    assert found.got.endswith(" to 1")

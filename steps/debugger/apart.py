@@ -17,6 +17,7 @@ from steps.debugger.result import Diagnosis
 
 # Elsewhere a process with torch in it cannot be forked safely, or at all.
 FORKS = sys.platform.startswith("linux")
+LONGEST = 86400  # seconds, a day: the most that a time limit may be
 GRACE = 5.0  # seconds beyond the file's own limit, which the file may have broken
 
 

@@ -2,9 +2,11 @@
 """Make the reader's module at sizes that are all distinct, whatever its parameters' names."""
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +15,8 @@ from steps.debugger.load import first_line
 from steps.debugger.run import state_of
 from steps.errors import UserError
 from steps.pytorch import nn, torch
+
+LazyModuleMixin = nn.modules.lazy.LazyModuleMixin
 
 
 @dataclass
@@ -45,7 +49,7 @@ MEANINGS = {
     "featuresize featdim hidden nhidden size embeds embeddim numfeatures units c e k dm",
     "H": "numheads nheads heads nhead numattentionheads h nheads headcount numberofheads "
     "headnum attentionheads nattnheads numhead nh numberheads attnheads nattentionheads "
-    "numkeyvalueheads numkvheads nkvheads nkvhead numkvgroups nkvgroups kvheads numkvhead",
+    "numkeyvalueheads numkvheads nkvheads nkvhead numkvgroups nkvgroups kvheads numkvhead nquerygroups numquerygroups",
     "context": "contextlength blocksize maxlen maxseqlen seqlen maxpositionembeddings nctx "
     "ctxlen maxlength contextsize npositions sequencelength maxsequencelength ctx t window "
     "maxcontext maxcontextlength contextlen maxtokens maxpositions maxblocksize context "
@@ -79,6 +83,33 @@ def meaning(name: str) -> str | None:
         if plain.endswith(end):
             return "p"
     return "bias" if plain.endswith("bias") else None
+
+
+GUESSES = [
+    ({"head", "heads", "nheads"}, {"dim", "dims", "size", "width", "dimension"}, "D"),
+    ({"head", "heads", "nheads"}, set(), "H"),
+    ({"dropout", "drop"}, set(), "p"),
+    ({"bias"}, set(), "bias"),
+    ({"idx", "index", "layer", "id"}, set(), "layer"),
+    ({"len", "length", "context", "ctx", "positions", "tokens", "seq"}, set(), "context"),
+    ({"out", "output"}, set(), "d_out"),
+    ({"in", "input"}, set(), "d_in"),
+    (
+        {"embed", "embedding", "emb", "model", "hidden", "width", "dim", "dims"}
+        | {"dimension", "dimensions", "channels", "features", "size", "e"},
+        set(),
+        "width",
+    ),
+]  # fmt: skip
+
+
+def guess(name: str) -> str | None:
+    """The meaning that the words of an unknown name suggest, for a required parameter."""
+    words = {w.lower() for w in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+    for some, also, what in GUESSES:
+        if words & some and (not also or words & also):
+            return what
+    return None
 
 
 def value_for(what: str, sizes: Sizes) -> Any:
@@ -122,6 +153,17 @@ class Config(dict):
     def __missing__(self, name: str) -> Any:
         return self._find(name)
 
+    def keys(self) -> Any:
+        self._asked["**"] = "all"  # read as a whole: which fields it has is not known
+        return super().keys()
+
+    def items(self) -> Any:
+        self._asked["**"] = "all"
+        return super().items()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
     def get(self, name: str, default: Any = None) -> Any:
         try:
             return self._find(name)
@@ -144,6 +186,7 @@ class Built:
     heads_asked: bool  # whether the constructor was told how many heads
     named: dict[str, str] = field(default_factory=dict)  # parameter -> its meaning
     again: Callable[[Sizes], nn.Module] | None = None  # the same with other sizes
+    guessed: str = ""  # a parameter whose meaning only the words of its name suggest
 
 
 def build(cls: type, sizes: Sizes) -> Built:
@@ -167,9 +210,38 @@ def build(cls: type, sizes: Sizes) -> Built:
             torch.default_generator.manual_seed(1)
             return cls(**arguments(other))
 
-    module = again(sizes)
+    try:
+        module = again(sizes)
+    except Exception:
+        if "**" not in named:
+            raise
+        raise UserError(
+            f"{cls.__name__} reads its config as a whole, and which fields it has is "
+            f'not known; say how to make it with --build "{cls.__name__}(...)"'
+        ) from None
     heads = "H" in named.values()
-    return Built(module, sizes, f"{cls.__name__}({shown})", heads, named, again)
+    guessed = next((n for n in named if role_by_words(cls, n)), "")
+    how = f"{cls.__name__}({shown})"
+    return Built(module, sizes, how, heads, named, again, guessed)
+
+
+def role_by_words(cls: type, name: str) -> bool:
+    """Whether a parameter has a meaning only by the words in its name."""
+    parameter = inspect.signature(cls).parameters.get(name)
+    return (
+        parameter is not None
+        and parameter.default is parameter.empty
+        and meaning(name) is None
+        and guess(name) not in (None, "H", "p", "bias")
+        and len(re.sub(r"[^a-z]", "", name.lower())) > 1
+    )
+
+
+def unfilled(cls: type, name: str) -> UserError:
+    return UserError(
+        f"cannot fill the parameter {name!r} of {cls.__name__}; "
+        f'say how to make it with --build "{cls.__name__}(...)"'
+    )
 
 
 def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
@@ -195,12 +267,14 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
             filled[name] = config
             continue
         what = role_of(parameter, names)
+        if required and name == "device":
+            filled[name] = torch.device("cpu")
+            continue
+        if what is None and required and parameter.annotation not in (str, dict, list):
+            what = guess(name)
         if what is None:
             if required:
-                raise UserError(
-                    f"cannot fill the parameter {name!r} of {cls.__name__}; "
-                    f'say how to make it with --build "{cls.__name__}(...)"'
-                )
+                raise unfilled(cls, name)
             continue
         if not required and what in ("layer", "eps", "false"):
             continue
@@ -238,7 +312,7 @@ def role_of(parameter: inspect.Parameter, names: list[str]) -> str | None:
     if plain == "d":
         return "d_in" if "d_out" in others else "width"
     if plain == "n":
-        return "context"
+        return "context" if "H" in others else "H"
     if (
         plain in ("dim", "querydim", "embed", "embeddim", "nembd", "width", "dmodel")
         and "D" in others
@@ -306,6 +380,31 @@ def build_from(text: str, names: dict[str, Any]) -> nn.Module:
             f"--build: {text!r} makes a {type(made).__name__}, not an nn.Module"
         )
     return made
+
+
+def make_lazy(module: nn.Module, x: torch.Tensor, D: int) -> None:
+    """Let layers that take their sizes from their first input have one."""
+    lazy = nn.parameter.is_lazy
+    if not any(lazy(p) for p in module.parameters()):
+        return
+    module.eval()
+    plain = x.to(torch.get_default_dtype())
+    before = [(part, dict(vars(part))) for part in module.modules()]
+    for _, args, kwargs in forwards(module, plain, D, True):
+        with torch.no_grad(), contextlib.suppress(Exception):
+            module(*args, **kwargs)
+        if not any(lazy(p) for p in module.parameters()):
+            break
+    for part, held in before:  # what it keeps of a call, such as the weights
+        for name, value in list(vars(part).items()):
+            if isinstance(value, torch.Tensor) and held.get(name) is not value:
+                setattr(part, name, held.get(name))
+    for part in module.modules():  # never reached, or never called: as if given x
+        if isinstance(part, LazyModuleMixin) and part.has_uninitialized_params():
+            with torch.no_grad(), contextlib.suppress(Exception):
+                part._infer_parameters(part, (plain,), {})
+    if any(lazy(p) for p in module.parameters()):
+        raise UserError("has lazy layers, and no call that was tried made them")
 
 
 def prepare(module: nn.Module, seed: int = 7) -> list[str]:
@@ -400,7 +499,87 @@ def set_at(module: nn.Module, path: str, value: Any) -> None:
         setattr(owner, last, value)
 
 
-MASK = re.compile(r"mask|bias|visible|allowed", re.I)
+NO_CAUSAL_MASK = re.compile(r"pad|head|context|encoder|memory|cross|use")
+
+
+def is_mask(name: str) -> bool:
+    """Whether a parameter of forward, by its name, takes a mask over pairs of tokens."""
+    plain = re.sub(r"[^a-z]", "", name.lower())
+    return "mask" in plain and not NO_CAUSAL_MASK.search(plain)
+
+
+TOKENS = re.compile(
+    r"t|l|len|length|tokens|(seq|sequence|tgt|src|query|q|num|n|target|source)_?"
+    r"(len|length|tokens|size)?(_q)?|time|steps|timesteps"
+)
+SEQUENCES = re.compile(r"b|bs|bsz|batch|batches|(n|num)?_?batch(es)?(_size)?|mb_size")
+SAYS = re.compile(r"\btime\s*x\s*batch|[(\[]\s*seq\w*\s*,\s*batch\w*\s*,", re.I)
+
+
+def says_tokens_first(module: nn.Module) -> bool:
+    """Whether forward names the axes of its input (tokens, sequences, features)."""
+    try:
+        source = textwrap.dedent(inspect.getsource(type(module).forward))
+        tree = ast.parse(source).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return False
+    if not isinstance(tree, ast.FunctionDef):
+        return False
+    said = (ast.get_docstring(tree) or "") + (type(module).__doc__ or "")
+    if SAYS.search(said):
+        return True
+    inputs = {a.arg for a in (*tree.args.args, *tree.args.kwonlyargs)}
+    for statement in tree.body:
+        if not isinstance(statement, ast.Assign):
+            continue
+        target, value = statement.targets[0], statement.value
+        owner = value.func if isinstance(value, ast.Call) else value
+        if (
+            isinstance(target, ast.Tuple)
+            and len(target.elts) == 3
+            and isinstance(owner, ast.Attribute)
+            and owner.attr in ("shape", "size")
+            and isinstance(owner.value, ast.Name)
+            and owner.value.id in inputs
+        ):
+            names = [e.id.lower() for e in target.elts if isinstance(e, ast.Name)]
+            return (
+                len(names) == 3
+                and TOKENS.fullmatch(names[0]) is not None
+                and SEQUENCES.fullmatch(names[1]) is not None
+            )
+        for name in ast.walk(target):
+            if isinstance(name, ast.Name):
+                inputs.discard(name.id)  # from here on it is another tensor
+    return False
+
+
+ANGLES = {
+    "positionembeddings": "pair",
+    "rope": "pair",
+    "rotary": "pair",
+    "freqs": "pair",
+    "cos": "one",
+    "sin": "one",
+    "freqscos": "one",
+    "freqssin": "one",
+    "ropecos": "one",
+    "ropesin": "one",
+    "freqscis": "complex",
+}
+
+
+def invented(module: nn.Module) -> list[str]:
+    """The required parameters of forward for which angles are made up."""
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        p.name
+        for p in parameters
+        if p.default is p.empty and re.sub(r"[^a-z]", "", p.name.lower()) in ANGLES
+    ]
 
 
 def causal_masks(T: int, dtype: torch.dtype) -> list[tuple[str, torch.Tensor]]:
@@ -421,12 +600,21 @@ def forwards(
     module: nn.Module, x: torch.Tensor, D: int, use_masks: bool
 ) -> Iterator[tuple[str, tuple, dict]]:
     """Ways to call forward, the plainest first: (what to say, args, kwargs)."""
+    yield from calls(module, x, D, use_masks)
+    if any("cis" in name for name in invented(module)):
+        yield from calls(module, x, D, use_masks, pairs=True)
+
+
+def calls(
+    module: nn.Module, x: torch.Tensor, D: int, use_masks: bool, pairs: bool = False
+) -> Iterator[tuple[str, tuple, dict]]:
+    """The ways under one form of angles: `pairs` for two real numbers, not complex."""
     try:
         parameters = list(inspect.signature(module.forward).parameters.values())
     except (TypeError, ValueError):
         yield "x", (x,), {}
         return
-    T = x.shape[-2]
+    B, T = (x.shape[0] if x.dim() == 3 else 1), x.shape[-2]
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     mask_name, mask_required, words = None, False, []
@@ -436,13 +624,7 @@ def forwards(
         plain = re.sub(r"[^a-z]", "", p.name.lower())
         required = p.default is p.empty
         value: Any = None
-        if (
-            "mask" in plain
-            and plain not in ("keypaddingmask",)
-            and not plain.startswith("use")
-            and not isinstance(p.default, bool)
-            and mask_name is None
-        ):
+        if is_mask(p.name) and not isinstance(p.default, bool) and mask_name is None:
             mask_name, mask_required = p.name, required
             continue
         if plain in ("iscausal", "causal") and isinstance(p.default, bool):
@@ -470,11 +652,13 @@ def forwards(
                 torch.arange(D // 2) / D
             )
             value = torch.polar(torch.ones_like(angles), angles)
+            if pairs:
+                value = torch.view_as_real(value).to(x.dtype)
         elif plain in ("startpos", "offset", "layeridx"):
             value = 0
         elif plain in ("positionids", "inputpos", "positions"):
             value = torch.arange(T)[None]
-        elif "mask" in plain:
+        elif "mask" in plain or re.search(r"lens?$|lengths?$|cache|past", plain):
             value = None
         else:
             value = x
@@ -483,6 +667,9 @@ def forwards(
             kwargs[p.name] = value
         else:
             args.append((p.name, value))
+    star = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+    if star is not None and "x" not in words:  # forward(*args, **kwargs)
+        args, words = [*args, (star, x)], ["x", *words]
     position = {p.name: at for at, p in enumerate(parameters)}
     args.sort(key=lambda pair: position[pair[0]])
     plain_args = tuple(value for _, value in args)
@@ -504,9 +691,12 @@ def forwards(
         yield said, plain_args, kwargs
     if use_masks:
         for text, mask in causal_masks(T, x.dtype):
-            for shape in ((T, T), (1, T, T), (1, 1, T, T)):
+            shapes = [(T, T), (1, T, T), (1, 1, T, T), (T, T, 1), (B, T, T)]
+            for shape in (*shapes, (B, 1, T, T)):
                 shown = "x".join(map(str, shape))
+                last = shape == shapes[3]
+                given = mask[..., None] if last else mask.expand(shape)
                 yield (
                     f"{said}, {mask_name}={shown}, {text}",
-                    *with_mask(mask.view(shape)),
+                    *with_mask(given.contiguous()),
                 )

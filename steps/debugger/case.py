@@ -3,24 +3,36 @@
 import contextlib
 import copy
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from steps.debugger.build import Built, Sizes, forwards, owner_of, prepare
+from steps.debugger.build import (
+    Built,
+    Sizes,
+    invented,
+    is_mask,
+    make_lazy,
+    owner_of,
+    prepare,
+)
 from steps.debugger.file import File
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge
+from steps.debugger.load import first_line
 from steps.debugger.roles import (
     Heads,
     Projection,
     changed_heads,
     projections,
     readings,
+    split,
     token_axes,
 )
 from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
 from steps.debugger.stages import Label
+from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
 from steps.walk.source import Place
@@ -51,6 +63,10 @@ class Case:
     plain: dict[Node, str] = field(default_factory=dict)
     judgement: Judgement | None = None  # None where no heads are found
     notes: list[str] = field(default_factory=list)
+    by_caller: bool = False  # whether only a mask that forward is given makes it causal
+    takes_mask: bool = False  # whether forward has a parameter for one
+    made_up: str = ""  # parameters of forward that were guessed at, such as angles
+    tokens_first: bool = False  # its input and output are (tokens, sequences, features)
 
     @property
     def judged(self) -> Judgement:
@@ -96,13 +112,30 @@ class Case:
     def T(self) -> int:
         return self.x.shape[-2]
 
+    @property
+    def mask_shape(self) -> str:
+        """The shape of the mask that forward was called with, such as "7x7"."""
+        found = re.search(r"mask\w*=(\d+(?:x\d+)+)", self.said)
+        return found[1] if found else ""
+
     def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
         """The forward pass, its arguments made ready before any recorder watches."""
         args, kwargs = self.how(module, x)
         return lambda: module(*args, **kwargs)
 
     def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
-        return self.call(module, x)()
+        """What it returns; its first tensor as (sequences, tokens, features)."""
+        return self.turned(self.call(module, x)())
+
+    def turned(self, result: Any) -> Any:
+        """A result of forward with its first tensor as (sequences, tokens, ...)."""
+        if not self.tokens_first:
+            return result
+        if isinstance(result, tuple | list) and result:
+            return (self.turned(result[0]), *result[1:])
+        if isinstance(result, torch.Tensor) and result.dim() > 2:
+            return result.transpose(0, 1)
+        return result
 
     def record(
         self,
@@ -115,10 +148,22 @@ class Case:
         x = self.x if x is None else x
         state = self.weights if module is None else state_of(module)
         module = module or self.module
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         weights = {path: state[path] for path in self.weights if path in state}
         call = self.call(module, x)
         return record(module, call, x, self.file.path, weights=weights, **options)
+
+    def copied(self) -> nn.Module:
+        """The module to be changed: a copy, or made anew where it has none."""
+        try:
+            return copy.deepcopy(self.module)
+        except Exception:
+            if self.built is None or self.built.again is None:
+                raise
+        module = self.built.again(self.sizes)
+        make_lazy(module, self.x, self.sizes.D)
+        prepare(module)
+        return module
 
     def path_of(self, tensor: torch.Tensor) -> str | None:
         """Where the module keeps a tensor, or one that it is a view of."""
@@ -154,11 +199,19 @@ class Case:
 def make_case(
     module: nn.Module, file: str, sizes: Sizes, built: Built | None, causal: bool | None
 ) -> Case:
-    hidden = prepare(module)
     generator = torch.Generator().manual_seed(11)
     shape = sizes.B, sizes.T, sizes.d_in
     x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    try:
+        make_lazy(module, x, sizes.D)
+        hidden = prepare(module)
+    except RecursionError:
+        raise UserError(
+            "has layers that hold one another, or too many inside one another: "
+            "PyTorch's own eval() and double() never come to their end"
+        ) from None
     claims = claims_causal(module, built, sizes.T)
+    own = claims_causal(module, built, sizes.T, asked=False)
     state = state_of(module)
     return Case(
         module,
@@ -171,11 +224,28 @@ def make_case(
         x,
         hidden,
         {path: t for path, t in state.items() if is_weight(state, path)},
+        by_caller=causal is None and claims and not own,
+        made_up=", ".join(invented(module)),
     )
 
 
-def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
-    """Whether the class says, or shows, that a token may not look ahead."""
+def copy_of(module: nn.Module) -> nn.Module:
+    """A copy of a reader's instance, which is left as it is."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise UserError(
+            f"cannot be copied, and is not examined itself: {first_line(error)}"
+        ) from None
+
+
+def claims_causal(
+    module: nn.Module, built: Built | None, T: int, asked: bool = True
+) -> bool:
+    """Whether the class says, or shows, that a token may not look ahead.
+
+    asked: count it as a claim that forward can be asked for a mask.
+    """
     words = " ".join(type(part).__name__ for part in module.modules()).lower()
     if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
         return True
@@ -185,34 +255,23 @@ def claims_causal(module: nn.Module, built: Built | None, T: int) -> bool:
         square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= T
         if (square and not isinstance(tensor, nn.Parameter)) or "mask" in path.lower():
             return True
-    if any("mask" in name.lower() for name in vars(module)):
+    kept = [value for name, value in vars(module).items() if "mask" in name.lower()]
+    if any(value is not None and value is not False for value in kept):
         return True
     with contextlib.suppress(TypeError, ValueError):
-        names = " ".join(inspect.signature(module.forward).parameters).lower()
-        return "mask" in names or "causal" in names
+        names = inspect.signature(module.forward).parameters
+        return asked and any(is_mask(n) or "causal" in n.lower() for n in names)
     return False
 
 
 # ---------------------------------------------------------------- run
 
 
-def ways(case: Case) -> Iterator[Case]:
-    """The case, once for each way to call forward."""
-    D, causal = case.sizes.D, case.causal
-    for number, form in enumerate(list(forwards(case.module, case.x, D, causal))):
-
-        def how(inner: nn.Module, x: torch.Tensor, number: int = number) -> tuple:
-            options = list(forwards(inner, x, D, causal))
-            _, args, kwargs = options[min(number, len(options) - 1)]
-            return args, kwargs
-
-        yield case.again(form[0], how)
-
-
 def run_twice(case: Case) -> None:
     """Record a run, and another with one number of x changed."""
     case.run = case.record()
-    if case.run.error is None or case.x.dim() != 3 or not takes_two(case):
+    failed = case.run.error is not None and not case.mask_shape
+    if not failed or case.x.dim() != 3 or not takes_two(case):
         case.other = case.record(changed(case))
 
 
@@ -250,6 +309,10 @@ def judge_run(case: Case) -> None:
     if case.undecided:
         modes = [True] if masks_in(run, case.T) else [case.causal, not case.causal]
     best = best_reading(case, modes)
+    if best is not None and not best.clean:
+        for judgement in bare_readings(case, modes[0]):
+            if judgement.progress > best.progress or judgement.clean:
+                best = judgement
     if (
         best is not None
         and best.heads.layout
@@ -284,7 +347,31 @@ def best_reading(case: Case, modes: list[bool]) -> Judgement | None:
 
 def judgements(case: Case, heads: Heads, modes: list[bool]) -> Iterator[Judgement]:
     for causal in modes:
-        yield judge(case.run, heads, case.found, case.plain, causal, case.weights)
+        yield judge(
+            case.run,
+            heads,
+            case.found,
+            case.plain,
+            causal,
+            case.weights,
+            case.tokens_first,
+        )
+
+
+def bare_readings(case: Case, causal: bool) -> Iterator[Judgement]:
+    """Two layers and x itself, read as queries, keys and values."""
+    width, H = case.x.shape[-1], case.sizes.H
+    if len(case.found) != 2 or case.x.dim() != 3 or width % H:
+        return
+    if any(p.width != width or p.deep for p in case.found):
+        return
+    x = split(case.x.double(), H)
+    for role, others in (("v", "qk"), ("k", "qv"), ("q", "kv")):
+        for pair in itertools.permutations(case.found):
+            roles = {role: [], **{r: [p] for r, p in zip(others, pair, strict=True)}}
+            made = {r: split(ps[0].value, H) if ps else x for r, ps in roles.items()}
+            heads = Heads(made["q"], made["k"], made["v"], roles)
+            yield from judgements(case, heads, [causal])
 
 
 def all_readings(case: Case) -> Iterable[Heads]:
@@ -295,11 +382,25 @@ def all_readings(case: Case) -> Iterable[Heads]:
     asked = case.sizes.H if case.built is None or case.built.heads_asked else None
     numbers = [v for m in case.module.modules() for v in vars(m).values()]
     guesses = sorted({n for n in numbers if type(n) is int and 1 < n <= 64})
+    if asked is None:
+        guesses += [h for h in heads_seen(case) if h not in guesses]
     in_list = any(re.search(r"\.\d+\.", p.paths[0]) for p in case.found)
     if case.run.error is not None and in_list:
         guesses = [1, *([asked] if asked else []), *guesses]
         asked = None
     return readings(case.found, asked, guesses, case.run)
+
+
+def heads_seen(case: Case) -> list[int]:
+    """Numbers of heads that the shapes of the run speak of: H next to D = width / H."""
+    widths = {p.width for p in case.found} | {p.width // 3 for p in case.found}
+    pairs = {
+        pair
+        for node in case.run.nodes
+        if node.entry.origin != "computed" and len(node.entry.shape) > 3
+        for pair in itertools.pairwise(node.entry.shape)
+    }
+    return sorted({h for h, d in pairs if h > 1 and d > 1 and h * d in widths})
 
 
 def mha_heads(case: Case) -> Heads | None:
@@ -394,7 +495,7 @@ def plainly(
     case: Case, x: torch.Tensor, module: nn.Module | None = None, seed: int = 1
 ) -> tuple[torch.Tensor | None, Exception | None]:
     """(output, error) of a run that is not recorded."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     with torch.no_grad():
         try:
             result = case.forward(module or case.module, x)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
+from steps.debugger.apart import LONGEST, apart
 from steps.debugger.result import EXIT
 from steps.errors import UserError
 
@@ -14,14 +15,14 @@ FLAGS = ("--timeout", "--build", "--causal")
 
 
 def seconds(text: str) -> float:
-    """A time limit: more than 0, at most a day."""
+    """A time limit: more than 0, at most LONGEST."""
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 < value <= 86400:
+    if not 0 < value <= LONGEST:
         raise argparse.ArgumentTypeError(
-            f"takes a number of seconds above 0, at most 86400, not {text!r}"
+            f"takes a number of seconds above 0, at most {LONGEST}, not {text!r}"
         )
     return value
 
@@ -72,7 +73,6 @@ def check(
     Returns 0 when no fault was found in any, 1 when one has a fault, 2 when one could
     not be examined (and none has a fault).
     """
-    from steps.debugger.apart import apart
     from steps.debugger.examine import examine_file
 
     if page is not None:

@@ -1,6 +1,5 @@
 """From a file or a module to a diagnosis."""
 
-import copy
 import inspect
 import traceback
 from dataclasses import replace
@@ -8,9 +7,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from steps.debugger.apart import too_long
-from steps.debugger.build import Built, Sizes, build, build_from, meaning
-from steps.debugger.case import Case, judge_run, make_case, run_twice, ways
+from steps.debugger.apart import LONGEST, too_long
+from steps.debugger.build import (
+    Built,
+    Sizes,
+    build,
+    build_from,
+    hidden_modules,
+    meaning,
+    role_by_words,
+    unfilled,
+)
+from steps.debugger.case import Case, copy_of, make_case
 from steps.debugger.load import (
     TooLong,
     classes_in,
@@ -24,8 +32,9 @@ from steps.debugger.load import (
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import state_of
 from steps.debugger.verdict import conclude, constructor_raised
+from steps.debugger.ways import best_way
 from steps.errors import UserError
-from steps.pytorch import nn
+from steps.pytorch import nn, torch
 from steps.walk.source import trace_of
 
 
@@ -88,16 +97,20 @@ def examine_module(
         raise TypeError(
             f"diagnose takes an nn.Module, an instance or a class, not {cls.__name__}"
         )
+    check_seconds(timeout)
+    if isinstance(module, nn.Module):
+        module = unwrapped(module)
+        cls = type(module)
     file = file_of(cls)
     result = Diagnosis(file, "cannot tell")
-    with contained():
+    with contained(), torch.inference_mode(False):
         try:
             with limited(timeout):
                 if isinstance(module, type):
                     result = examine_class(module, file, causal)
                 else:
                     result = examine_instance(
-                        copy.deepcopy(module), file, causal, type(module).__name__
+                        own_copy(module), file, causal, type(module).__name__
                     )
         except TooLong:
             result.message = too_long(timeout)
@@ -107,6 +120,48 @@ def examine_module(
             result.message = f"it raises {first_line(error)}"
     result.file = file
     return result
+
+
+def check_seconds(timeout: Any) -> None:
+    """Refuse a time limit that is no number above 0."""
+    said = f"diagnose takes a timeout in seconds above 0, at most {LONGEST}"
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool):
+        raise TypeError(f"{said}, not {timeout!r}")
+    if not 0 < timeout <= LONGEST:
+        raise ValueError(f"{said}, not {timeout!r}")
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside torch.compile's, DataParallel's or a similar wrapper."""
+    parts = module._modules
+    while len(parts) == 1 and type(module).__module__.startswith("torch."):
+        name, inner = next(iter(parts.items()))
+        if name not in ("_orig_mod", "module", "_fsdp_wrapped_module"):
+            break
+        assert inner is not None
+        module, parts = inner, inner._modules
+    return module
+
+
+def own_copy(module: nn.Module) -> nn.Module:
+    """A copy to work on, with weights that can be drawn anew on the CPU."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UserError(
+            "is a TorchScript module, whose lines cannot be watched: give the module "
+            "that torch.jit was given"
+        )
+    copied = copy_of(module)
+    if any(tensor.is_meta for tensor in copied.buffers()):
+        raise UserError(
+            "has buffers on the meta device, which have no numbers: make it on the CPU"
+        )
+    if any(tensor.is_meta for tensor in copied.parameters()):
+        for part in copied.modules():  # prepare() draws every weight in any case
+            for name, tensor in part._parameters.items():
+                if tensor is not None and tensor.is_meta:
+                    empty = torch.zeros_like(tensor, device="cpu")
+                    part._parameters[name] = nn.Parameter(empty)
+    return copied.cpu()
 
 
 def file_of(cls: type) -> str:
@@ -163,10 +218,13 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
     except UserError:
         raise
     except Exception as error:
-        equal = Sizes(d_in=sizes.d_out)
         try:
-            built = build(cls, equal)
+            built = build(cls, Sizes(d_in=sizes.d_out))
         except Exception:
+            names = inspect.signature(cls).parameters
+            guessed = next((n for n in names if role_by_words(cls, n)), None)
+            if guessed is not None:
+                raise unfilled(cls, guessed) from None
             return constructor_raised(cls, file, sizes, error)
     if not isinstance(built.module, nn.Module):
         raise UserError(f"{cls.__name__}(...) makes no nn.Module")
@@ -174,20 +232,31 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
         raise UserError(
             f"the constructor of {cls.__name__} never calls super().__init__()"
         )
+    return examine_built(cls, fitted(cls, built), file, causal)
+
+
+def fitted(cls: type, built: Built) -> Built:
+    """What was built, with x as wide as it takes."""
     told = set(built.named.values())
     if not told & {"width", "d_in"}:
         built = at_width_of_layers(cls, built)
     if "width" in told and "d_in" not in told and built.sizes.d_in != built.sizes.d_out:
         built.sizes = replace(built.sizes, d_in=built.sizes.d_out)
-    case = make_case(built.module, file, built.sizes, built, causal)
-    result = examine(case)
+    return built
+
+
+def examine_built(cls: type, built: Built, file: str, causal: bool | None) -> Diagnosis:
+    result = examine(make_case(built.module, file, built.sizes, built, causal))
+    if result.verdict != "fault":
+        return result
+    if built.guessed and " raises " in result.message:
+        raise unfilled(cls, built.guessed)
     if (
-        result.verdict == "fault"
-        and built.sizes.d_in != built.sizes.d_out
+        built.sizes.d_in != built.sizes.d_out
         and "multi_head_attention_forward is given" in result.message
         and "embedding dimension" in result.message
     ):
-        square = build(cls, replace(sizes, d_in=sizes.d_out))
+        square = build(cls, Sizes(d_in=Sizes().d_out))
         result = examine(make_case(square.module, file, square.sizes, square, causal))
         result.notes.append(
             "It takes d_in and d_out, and works only where they are equal."
@@ -197,7 +266,9 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
 
 def at_width_of_layers(cls: type, built: Built) -> Built:
     """The class made again for the width that its layers read, told by no argument."""
-    widths = [m.in_features for m in built.module.modules() if isinstance(m, nn.Linear)]
+    outer = [*hidden_modules(built.module), built.module]
+    layers = [m for o in outer for m in o.modules() if isinstance(m, nn.Linear)]
+    widths = [layer.in_features for layer in layers if layer.in_features]
     if not widths:
         return built
     sizes = replace(built.sizes, d_in=widths[0])
@@ -219,7 +290,12 @@ def examine_instance(
         file = file_of(type(module))
     best: Diagnosis | None = None
     for sizes in sizes_of(module):
-        result = examine(make_case(copy.deepcopy(module), file, sizes, None, causal))
+        if sizes.T < 2:
+            raise UserError(
+                "has room for one token only, and one token shows no order: make it "
+                "with a longer context"
+            )
+        result = examine(make_case(copy_of(module), file, sizes, None, causal))
         result.examined = result.examined or said
         if result.verdict == "no fault":
             return result
@@ -281,26 +357,4 @@ def squares_of(module: nn.Module) -> list[int]:
 
 def examine(case: Case) -> Diagnosis:
     """Run the module under every way to call it, and conclude from the best run."""
-    best, most = case, -2
-    for attempt in ways(case):
-        run_twice(attempt)
-        if most > -2 and attempt.run.error is not None and attempt.run.failed is None:
-            continue
-        judge_run(attempt)
-        score = merit(attempt)
-        if score > most:
-            best, most = attempt, score
-        if score == RIGHT:
-            break
-    return conclude(best)
-
-
-RIGHT = 10**6  # the merit of a run without a fault
-
-
-def merit(case: Case) -> int:
-    """How far a run is right."""
-    judgement = case.judgement
-    if judgement is None:
-        return 0 if case.run.error is None else -1
-    return RIGHT if judgement.clean and not judgement.conflicts else judgement.progress
+    return conclude(best_way(case))

@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from steps.debugger.build import meaning
+from steps.debugger.bound import alias, binding, given
+from steps.debugger.build import meaning, owner_of
 from steps.debugger.case import Case, is_clean, is_clean_with
 from steps.debugger.file import RIGHT
 from steps.debugger.judge import AFTER, CONTEXTS
@@ -31,6 +32,7 @@ def blame(case: Case) -> Diagnosis | None:
     """From the first operation without a stage to the one that is to blame."""
     explanations = (
         layer_of_a_role_again,
+        name_of_another_role,
         result_thrown_away,
         another_result_returned,
         keys_by_queries,
@@ -77,8 +79,9 @@ def layer_of_a_role_again(case: Case) -> Diagnosis | None:
             continue
         roles = case.judged.heads.roles.items()
         role = next((WORDS[r] for r, ps in roles if p in ps), "queries")
+        made = "." in path and not idle_layer(case)
         return case.file.fault(
-            maker_of(case, p) if "." in path else fault,
+            maker_of(case, p) if made else fault,
             "projection",
             f"The output is projected by {p.layer!r}, the layer that makes the {role}.",
             f"{p.layer!r} used for two roles",
@@ -87,6 +90,22 @@ def layer_of_a_role_again(case: Case) -> Diagnosis | None:
             node=fault,
         )
     return None
+
+
+def idle_layer(case: Case) -> bool:
+    """Whether no operation read some matrix of the module: the one that was meant."""
+    read = {id(t) for node in case.run.nodes for t in node.params.values()}
+    return any(t.dim() >= 2 and id(t) not in read for t in case.weights.values())
+
+
+def name_of_another_role(case: Case) -> Diagnosis | None:
+    """A product that reads a name for one role, which was given another's tensor."""
+    fault = case.wrong
+    place = binding(case, fault) if fault is not None else None
+    if fault is None or place is None or place.line == fault.line:
+        return None
+    kind, message, got = symptom(case.judged, fault)
+    return case.file.fault(place, kind, message, got, seen_at=fault.line, node=fault)
 
 
 def maker_of(case: Case, p: Projection) -> Place:
@@ -242,7 +261,8 @@ def weights_unfinished(case: Case) -> Diagnosis | None:
     for node in case.read:
         name, part = names.get(node, ""), parts.get(node)
         if part == "sum" and not name.startswith("weights"):
-            rows = behind([node], lambda n: parts.get(n) == "sum")
+            near = behind([node], lambda n: parts.get(n, "sum") == "sum")
+            rows = [n for n in near if n in parts]
             return unmasked(case, min(rows, key=lambda n: n.index))
         if name.startswith("weights,") and part and reads_on(case, case.wrong):
             alike = {n for n in names if names[n] == name}
@@ -262,6 +282,11 @@ def reads_on(case: Case, fault: Node) -> bool:
 
 def unmasked(case: Case, node: Node) -> Diagnosis:
     """The fault of weights that a mask, or the sum after it, has not made right."""
+    idle = idle_mask(case, node)
+    if idle is not None:
+        message = "The mask changes nothing here: no score is blocked."
+        got = "the scores as they were"
+        return case.file.fault(idle, "mask", message, got, seen_at=case.seen)
     message = (
         "It reads the unmasked scores: every token gets weight from tokens after it."
     )
@@ -271,10 +296,28 @@ def unmasked(case: Case, node: Node) -> Diagnosis:
             "The weights are masked after the softmax and never made to sum to 1 again."
         )
         expected += "; or divide each row by its sum afterwards"
-        got = (
-            f"rows that sum to {float(node.value.sum(-1).min()):.2f} and more, up to 1"
-        )
+        sums = node.value.sum(-1)
+        low, high = float(sums.min()), float(sums.max())
+        got = f"rows whose sums run from {low:.2g} to {high:.2g}"
     return case.file.fault(node, "mask", message, got, expected, seen_at=case.seen)
+
+
+def idle_mask(case: Case, node: Node) -> Node | None:
+    """The last masking of the scores, before an operation, that leaves all as they
+    were."""
+
+    def scores(node: Node) -> bool:
+        return node in case.labels and case.labels[node].stage.name.startswith("scores")
+
+    def changes_nothing(node: Node) -> bool:
+        before = next((n.value for n in node.inputs if n in case.labels), None)
+        tables = any(t.dim() >= 2 for t, _ in node.constants)
+        if before is None or not tables or node.entry.origin == "rearranged":
+            return False
+        return before.shape == node.value.shape and torch.equal(before, node.value)
+
+    idle = filter(changes_nothing, behind(node.inputs, scores))
+    return max(idle, key=lambda n: n.index, default=None)
 
 
 # ---------------------------------------------------------------- a wrong result
@@ -290,8 +333,22 @@ def made_wrong(case: Case) -> Diagnosis | None:
         at = unscaled_scores(case)
         if at is not None:
             return case.file.fault(at, kind, message, got, seen_at=fault.line)
-    finding = case.file.fault(fault, kind, message, got)
+    expected = merge_of(case, fault) if kind == "merge" else None
+    finding = case.file.fault(fault, kind, message, got, expected)
     return wrong_mask(case, fault, finding) or wrong_setting(case, finding) or finding
+
+
+def merge_of(case: Case, fault: Node) -> str | None:
+    """The right merge of contexts whose axes are in another order than usual."""
+    axes = next((case.labels[n].axes for n in fault.inputs if n in case.labels), ())
+    if sorted(axes) != sorted(BHTD) or tuple(axes) == BHTD:
+        return None
+    order = [axes.index(name) for name in ("B", "T", "H", "D")]
+    moved = [at for at, axis in enumerate(order) if at != axis]
+    move = f".permute({', '.join(map(str, order))})"
+    if len(moved) < 3:
+        move = f".transpose({moved[0]}, {moved[1]})" if moved else ""
+    return f"contexts{move}.reshape(b, num_tokens, num_heads * head_dim)"
 
 
 def unscaled_scores(case: Case) -> Node | None:
@@ -382,8 +439,10 @@ def wrong_setting(case: Case, finding: Diagnosis) -> Diagnosis | None:
             mended = is_clean(case)
         finally:
             setattr(owner, name, value)
-        place = case.file.constructor(*holder_of(case, owner, name)) if mended else None
+        holder, held = holder_of(case, owner, name)
+        place = case.file.constructor(holder, held) if mended else None
         if place is not None:
+            place = given(case.file, type(holder).__name__, place) or place
             said = f"{right:.4g}" if isinstance(right, float) else str(right)
             return case.file.fault(
                 place,
@@ -548,10 +607,35 @@ def layer_refuses(
 
 def two_roles(case: Case) -> Diagnosis | None:
     """One layer that does the work of two, or of two heads."""
-    return first(
-        (one_layer_twice, one_head_twice, split_first, projected_twice, names_crossed),
-        case,
+    explanations = (
+        unprojected,
+        one_layer_twice,
+        one_head_twice,
+        split_first,
+        projected_twice,
+        names_crossed,
     )
+    return first(explanations, case)
+
+
+def unprojected(case: Case) -> Diagnosis | None:
+    """A role that x itself plays, with no layer before it."""
+    roles = case.judged.heads.roles.items()
+    bare = [WORDS[role] for role, ps in roles if not ps]
+    if len(bare) != 1:
+        return None
+    before = behind(p.node for p in case.found)  # what the layers are given
+    for node in case.run.nodes:
+        if node in case.plain and node not in before:
+            return case.file.fault(
+                alias(case.file, node.entry.place) or node,
+                "projection",
+                f"The {bare[0]} are x itself: no layer makes them.",
+                f"{bare[0]} equal to x",
+                seen_at=node.line,
+                node=node,
+            )
+    return None
 
 
 def one_layer_twice(case: Case) -> Diagnosis | None:
@@ -562,15 +646,33 @@ def one_layer_twice(case: Case) -> Diagnosis | None:
             earlier = owners.setdefault(p.paths, role)
             if earlier == role:
                 continue
-            one, other = WORDS[earlier], WORDS[role]
+            one, other, at = WORDS[earlier], WORDS[role], misnamed(case, p)
             return case.file.fault(
-                misnamed(case, p),
+                made_twice(case, p) or at,
                 "projection",
                 f"One layer, {p.layer!r}, makes the {one} and the {other}: they are "
                 "the same numbers.",
                 f"{other} equal to the {one}",
+                seen_at=at.line,
+                node=at,
             )
     return None
+
+
+def made_twice(case: Case, p: Projection) -> Place | None:
+    """Where the constructor gives a second attribute the layer that another one has."""
+    try:
+        layer, _ = owner_of(case.module, p.paths[0])
+    except (AttributeError, LookupError):
+        return None
+    places = [
+        place
+        for owner in case.module.modules()
+        for name, value in owner._modules.items()
+        if value is layer and (place := case.file.constructor(owner, name)) is not None
+    ]
+    places.sort(key=lambda place: place.line)
+    return places[1] if len(places) > 1 and layer is not case.module else None
 
 
 def misnamed(case: Case, p: Projection) -> Node:
@@ -590,9 +692,13 @@ def one_head_twice(case: Case) -> Diagnosis | None:
             earlier = seen.setdefault(p.paths, number)
             if earlier == number:
                 continue
-            spare = sibling_unused(case, p.paths[0])
+            place = p.node.entry.place
+            if not sibling_unused(case, p.paths[0]):
+                place = maker_of(case, p)
+            elif re.search(r"\.\d+\.", p.layer):
+                place = joined_at(case) or place
             return case.file.fault(
-                p.node.entry.place if spare else maker_of(case, p),
+                place,
                 "projection",
                 f"Heads {earlier + 1} and {number + 1} use the same weights "
                 f"({p.layer}), so they are one head computed twice.",
@@ -601,6 +707,16 @@ def one_head_twice(case: Case) -> Diagnosis | None:
                 seen_at=p.node.line,
                 node=p.node,
             )
+    return None
+
+
+def joined_at(case: Case) -> Place | None:
+    """Where the outputs of heads that are modules of their own are put together."""
+    for node in case.run.nodes:
+        labels = [case.labels.get(n) for n in node.inputs]
+        heads = [la for la in labels if la is not None and la.index.startswith("head")]
+        if len(labels) == len(heads) > 1 and node.entry.origin == "copied":
+            return node.entry.place
     return None
 
 

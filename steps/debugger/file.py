@@ -78,12 +78,15 @@ class File:
         statement = self.source.statement(place)
         return statement.text if statement else ""
 
+    @property
+    def tree(self) -> ast.Module:
+        """The syntax of the source."""
+        return self.source.tree if self.source is not None else ast.Module([], [])
+
     def functions(self, owner: Any) -> Iterator[ast.FunctionDef]:
         """The methods of an object's class, then of the classes it inherits from."""
-        if self.source is None:
-            return
         for base in type(owner).__mro__:
-            for node in ast.walk(self.source.tree):
+            for node in ast.walk(self.tree):
                 if isinstance(node, ast.ClassDef) and node.name == base.__name__:
                     yield from (f for f in node.body if isinstance(f, ast.FunctionDef))
 

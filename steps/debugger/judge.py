@@ -40,8 +40,12 @@ def judge(
     plain: dict[Node, str],
     causal: bool,
     weights: dict[str, torch.Tensor],
+    tokens_first: bool = False,
 ) -> Judgement:
-    """Label the run's operations under one reading of its projections."""
+    """Label the run's operations under one reading of its projections.
+
+    tokens_first: what it returns is to be (tokens, sequences, features).
+    """
     base = heads.base
     reference = Reference(heads.q, heads.k, heads.v, causal, heads.strided)
     verdict = Judgement(heads, reference)
@@ -100,7 +104,7 @@ def judge(
                 verdict.out_weights += [
                     p for p in node.params if p not in verdict.out_weights
                 ]
-    settle(run, verdict, bool(outputs))
+    settle(run, verdict, bool(outputs), tokens_first)
     if heads.layout or not heads.named:
         name_conflicts(run, verdict)
     verdict.conflicts += heads.conflicts
@@ -270,7 +274,9 @@ def joins(node: Node, inputs: list) -> bool:
     return all(label.stage.rank >= AFTER for label in inputs)
 
 
-def settle(run: Run, verdict: Judgement, projected: bool) -> None:
+def settle(
+    run: Run, verdict: Judgement, projected: bool, tokens_first: bool = False
+) -> None:
     """Decide which operations are good, and find the first that is not."""
     labels, good = verdict.labels, verdict.good
     for node in reversed(run.nodes):
@@ -326,10 +332,11 @@ def settle(run: Run, verdict: Judgement, projected: bool) -> None:
         verdict.returned = "contexts with the features not last"
     elif label.index:
         verdict.returned = f"{label.stage.name}, {label.index} only"
-    elif (
-        label.order.index("T") < label.order.index("B") if "B" in label.order else False
+    elif {"B", "T"} <= set(label.order) and (
+        (label.order.index("T") < label.order.index("B")) != tokens_first
     ):
-        verdict.returned = f"{label.stage.name} with tokens before sequences"
+        first, second = ("sequences", "tokens")[:: 1 if tokens_first else -1]
+        verdict.returned = f"{label.stage.name} with {first} before {second}"
     elif projected and label.stage.name == "contexts":
         verdict.returned = "the joined contexts, not projected"
 

@@ -40,7 +40,9 @@ def limited(seconds: float) -> Iterator[None]:
             raise TooLong
 
         before = signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)  # again, for a bare except
+        signal.setitimer(
+            signal.ITIMER_REAL, max(seconds, 1e-3), 0.2
+        )  # again, for a bare except
         try:
             yield
         finally:

@@ -2,16 +2,19 @@
 practice, tried on a copy of the module."""
 
 import ast
-import copy
+import contextlib
+import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from steps.debugger.build import Sizes, owner_of, set_at
+from steps.debugger.build import Sizes, make_lazy, owner_of, set_at
 from steps.debugger.case import Case, plainly
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, Run, state_of
 from steps.debugger.symptoms import first
+from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.source import Place
 
@@ -71,8 +74,25 @@ def random_in_eval(case: Case) -> Diagnosis | None:
         "In eval mode two runs on the same input differ, and they part here: dropout "
         "stays on when it should be off.",
         "other numbers each time",
-        "dropout_p=self.dropout if self.training else 0.0, or an nn.Dropout layer",
+        dropout_off(node),
     )
+
+
+def dropout_off(node: Node) -> str:
+    """How dropout is written so that eval mode turns it off."""
+    if "attention" in node.entry.function:
+        return (
+            "dropout_p=self.dropout if self.training else 0.0, or an nn.Dropout layer"
+        )
+    tensor, rate = "weights", "p"
+    with contextlib.suppress(SyntaxError):
+        call = ast.parse(node.entry.expression, mode="eval").body
+        if isinstance(call, ast.Call) and node.entry.function == "dropout":
+            given = {k.arg: k.value for k in call.keywords}
+            given |= dict(zip(("input", "p"), call.args, strict=False))
+            tensor = ast.unparse(given["input"]) if "input" in given else tensor
+            rate = ast.unparse(given["p"]) if "p" in given else rate
+    return f"F.dropout({tensor}, {rate}, self.training), or an nn.Dropout layer"
 
 
 # ---------------------------------------------------------------- tensors
@@ -91,8 +111,11 @@ def hidden_tensors(case: Case) -> Diagnosis | None:
             continue
         if isinstance(tensor, nn.Parameter) or path in case.weights:
             return hidden_weight(case, path, node)
+        place = case.made_at(path) or node.entry.place
+        if takes_device(case) and re.search(r"\bdevice\b", case.file.statement(place)):
+            continue  # made on the device that the constructor was told
         return case.file.fault(
-            case.made_at(path) or node.entry.place,
+            place,
             "device",
             f"{path!r} is an ordinary attribute, not a buffer: it stays behind when "
             "the module moves to another device.",
@@ -101,6 +124,13 @@ def hidden_tensors(case: Case) -> Diagnosis | None:
             seen_at=node.line,
         )
     return None
+
+
+def takes_device(case: Case) -> bool:
+    """Whether the constructor is told the device."""
+    with contextlib.suppress(TypeError, ValueError):
+        return "device" in inspect.signature(type(case.module)).parameters
+    return False
 
 
 def first_reader(case: Case, tensor: torch.Tensor) -> Node | None:
@@ -158,12 +188,21 @@ def unused_layers(case: Case) -> Diagnosis | None:
 
 def gradients(case: Case) -> Diagnosis | None:
     """A weight that the output depends on and no gradient reaches."""
-    module = copy.deepcopy(case.module)
+    module = case.copied()
     state = state_of(module)
     leaves = {p: state[p] for p in case.weights if p in state and state[p].is_leaf}
     for tensor in leaves.values():
         tensor.requires_grad_(True)
     run = case.record(module=module, grad=True)
+    if run.error is not None:  # a change in place, mostly, that autograd refuses
+        error = first_line(run.error)
+        return case.file.fault(
+            run.place,
+            "training",
+            f"Without gradients it runs; with them, as in training, it raises {error}",
+            error,
+            "a new tensor, not one changed in place",
+        )
     if run.output is None:
         return None
     lost = [path for path, tensor in leaves.items() if tensor.dim() >= 2]
@@ -234,11 +273,16 @@ def train_mode(case: Case) -> Diagnosis | None:
     """Dropout in the wrong place, of the wrong strength, or lost, in train mode."""
     if case.judgement is None:
         return None
-    module = copy.deepcopy(case.module)
+    module = case.copied()
     module.train()
     run = case.record(module=module, seed=3)
     if run.error is not None:
         error = first_line(run.error)
+        if "view size is not" in str(run.error):
+            # the layout that a fused call leaves depends on the device and on dropout
+            line = run.place.line if run.place is not None else "?"
+            case.notes.append(f"In train mode, on the CPU, line {line} raises: {error}")
+            return None
         message = f"In train mode it raises {error}; in eval mode it does not."
         return case.file.fault(run.place, "dropout", message, got=error)
     steps, calm_steps = (
@@ -367,7 +411,7 @@ def never_dropped(case: Case) -> Diagnosis | None:
 
 def half_precision(case: Case) -> Diagnosis | None:
     """Numbers that float16 cannot hold, such as -1e9 in a masked_fill."""
-    module, x = copy.deepcopy(case.module), case.x.half()
+    module, x = case.copied(), case.x.half()
     cast(module, case, torch.float16)
     if plainly(case, x, module)[1] is None:
         return None
@@ -438,7 +482,7 @@ def other_device(case: Case) -> Diagnosis | None:
 
 def other_lengths(case: Case) -> Diagnosis | None:
     """One token alone, a full context, and a longer input than that."""
-    base = case.run.output
+    base = case.turned(case.run.output)
     if case.x.dim() != 3 or base is None:
         return None
     B, T, C = case.x.shape
@@ -568,8 +612,14 @@ def bias_flag(case: Case) -> Diagnosis | None:
         elif layer not in on and (on == off or any(other in on for other in layers)):
             wrong = f"With {flag}=True {layer!r} has no bias"
         if wrong and is_linear(without, layer):
+            place = case.made_at(layer)
+            makers = place, case.made_at(layer.split(".")[0])
+            said = any("bias=True" in case.file.statement(at) for at in makers)
+            if said and "still" in wrong:
+                case.notes.append(f"{wrong}: its constructor says bias=True.")
+                continue
             return case.file.fault(
-                case.made_at(layer),
+                place,
                 "constructor",
                 f"{wrong}: the flag does not reach it.",
                 wrong,
@@ -624,9 +674,13 @@ def width_not_divisible(case: Case) -> Diagnosis | None:
             "A width that the heads do not divide is refused by the constructor."
         )
         return None
+    x = torch.randn(case.sizes.B, case.sizes.T, odd.d_in, dtype=torch.float64)
+    try:
+        make_lazy(module, x, odd.D)
+    except UserError:
+        return None  # its layers get their sizes in forward, which refuses this one
     module.double()
     module.eval()
-    x = torch.randn(case.sizes.B, case.sizes.T, odd.d_in, dtype=torch.float64)
     return odd_width(case, odd, case.record(x, module), module)
 
 
@@ -637,7 +691,8 @@ def odd_width(case: Case, odd: Odd, run: Run, module: nn.Module) -> Diagnosis | 
     place, setting = floored(case, module, quotient)
     where = run.place.line if run.place is not None else None
     hidden = run.failed is not None and hides_width(run.failed[2], width)
-    if run.error is not None and place is not None and hidden:
+    own = "d_out" in case.told  # one width for all is often left to the caller
+    if own and run.error is not None and place is not None and hidden:
         error = first_line(run.error)
         return case.file.fault(
             place,
@@ -660,6 +715,12 @@ def odd_width(case: Case, odd: Odd, run: Run, module: nn.Module) -> Diagnosis | 
         )
         return None
     wide = run.output.shape[-1] if run.output is not None else None
+    if place is not None and wide == width and not own:
+        case.notes.append(
+            f"{said} accepted, and {setting} is rounded down to {quotient}; the output "
+            "is as wide as asked."
+        )
+        return None
     return case.file.fault(
         place or (run.nodes[0] if run.nodes else None),
         "constructor",

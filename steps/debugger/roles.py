@@ -98,6 +98,20 @@ def token_axes(
         if value.shape[t] == B * T and B > 1:
             options.append(([t], (B, T)))
             options.append(([t], (-T, -B)))  # tokens first
+    if other is not None and not options and value.dim() == 3:
+        # copies of x one after the other along the sequences, as repeat makes them
+        for b, t in ((0, 1), (1, 0)):
+            if value.shape[t] == T and value.shape[b] % B == 0 and value.shape[b] > B:
+                copies = (value.shape[b] // B, B)
+                value, other = (
+                    tensor.unflatten(b, copies).movedim(b, -2)
+                    if tensor.shape == value.shape
+                    else tensor
+                    for tensor in (value, other)
+                )
+                options.append(([b, t], (B, T)))
+                break
+        dims = list(range(value.dim()))
     for first, sizes in options:
         rest = [d for d in dims if d not in first]
         shape = (abs(sizes[0]), abs(sizes[1]), -1)
@@ -457,13 +471,17 @@ def from_packed(packed: Projection, counts: list[int], run: Run) -> Iterator[Hea
             seen.append((count, named, layout, whole))
             if count and layout == "3HD":
                 break
-        count, named, layout, whole = max(seen, key=lambda one: one[0])
-        orders = list(itertools.permutations(range(3)))
-        if sorted(named.values()) == [0, 1, 2]:
-            orders = [tuple(named[r] for r in "qkv")]
-        for order in orders if count else orders[:1]:
-            q, k, v = (whole[i] for i in order)
-            yield Heads(q, k, v, {r: [packed] for r in "qkv"}, layout=" ".join(layout))
+        most = max(count for count, *_ in seen)
+        # where no part was seen, how far each layout carries has to tell
+        best = [one for one in seen if one[0] == most][: None if most == 0 else 1]
+        for count, named, layout, whole in best:
+            orders = list(itertools.permutations(range(3)))
+            if sorted(named.values()) == [0, 1, 2]:
+                orders = [tuple(named[r] for r in "qkv")]
+            for order in orders if count else orders[:1]:
+                q, k, v = (whole[i] for i in order)
+                roles = {r: [packed] for r in "qkv"}
+                yield Heads(q, k, v, roles, layout=" ".join(layout))
 
 
 def from_two(pool: list[Projection], counts: list[int], run: Run) -> Iterator[Heads]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.recorder import Entry, Recorder, tensors_in
 from steps.walk.source import Place
@@ -27,6 +28,14 @@ class Nowhere:
 
 
 NOWHERE = Nowhere()
+
+
+class Broken(UserError):
+    """The debugger's own error, which says nothing about the reader's code."""
+
+    def __init__(self, error: BaseException) -> None:
+        text = str(error).strip().split("\n")[0]
+        super().__init__(f"the debugger failed: {type(error).__name__}: {text}")
 
 
 class Watcher(Recorder):
@@ -155,37 +164,39 @@ class Run:
         return next((n for n in reversed(self.nodes) if n.entry.tensor is tensor), None)
 
 
+DEEPEST = 200  # what is nested deeper, in lists or modules, is not looked at
+
+
 def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
     """Every tensor that the module holds, by path, parameters or not, lists included."""
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
-
-    def look(path: str, value: Any) -> None:
+    todo: list[tuple[str, Any, int]] = [("", module, 0)]
+    while todo:
+        path, value, depth = todo.pop()
         if isinstance(value, torch.Tensor):
             found.setdefault(path, value)
-        elif isinstance(value, nn.Module):
-            if id(value) in seen:
-                return
-            seen.add(id(value))
+        elif id(value) not in seen and depth < DEEPEST:
+            held = parts_of(value)
+            if held:
+                seen.add(id(value))
             dot = path + "." if path else ""
-            for name, part in {
-                **value._parameters,
-                **value._buffers,
-                **value._modules,
-            }.items():
-                look(dot + name, part)
-            for name, part in vars(value).items():
-                if not name.startswith("_") or isinstance(part, torch.Tensor):
-                    look(dot + name, part)
-        elif isinstance(value, list | tuple):
-            for at, part in enumerate(value):
-                look(f"{path}.{at}", part)
-        elif isinstance(value, dict):
-            for name, part in value.items():
-                look(f"{path}.{name}", part)
-
-    look("", module)
+            todo += [(f"{dot}{name}", part, depth + 1) for name, part in held[::-1]]
     return found
+
+
+def parts_of(value: Any) -> list[tuple[Any, Any]]:
+    """(name, part) for all that a module, list or dict holds."""
+    if isinstance(value, nn.Module):
+        known = {**value._parameters, **value._buffers, **value._modules}
+        return list(known.items()) + [
+            (name, part)
+            for name, part in vars(value).items()
+            if not name.startswith("_") or isinstance(part, torch.Tensor)
+        ]
+    if isinstance(value, list | tuple):
+        return list(enumerate(value))
+    return list(value.items()) if isinstance(value, dict) else []
 
 
 def is_weight(module_state: dict[str, torch.Tensor], path: str) -> bool:
@@ -226,6 +237,8 @@ def record(
         except (Exception, SystemExit) as raised:
             error = raised
     if error is not None:
+        if isinstance(error, Exception) and not replace and ours(call):
+            raise Broken(error) from error
         place = place_of(error, file)
     run = Run([], result, list(tensors_in(result)), error, place, watcher.failed)
     if weights is None:
@@ -236,6 +249,19 @@ def record(
     for node in run.nodes:
         node.number = watcher.numbers.get(id(node.entry), 0)
     return run
+
+
+def ours(call: Callable[[], Any]) -> bool:
+    """Whether only the recorder makes a call raise: unwatched, it comes back.
+
+    With gradients on: torch has short cuts without them, which check less.
+    """
+    with torch.enable_grad():
+        try:
+            call()
+        except (Exception, SystemExit):
+            return False
+    return True
 
 
 def depend(run: Run, other: Run) -> None:
@@ -302,6 +328,8 @@ def link(
             names = [part.strip() for part in target[1].split(",")] if target else []
             if entry.index < len(names) > 1:
                 entry.name = names[entry.index]
+        if entry.index is not None and f"*{entry.expression}" in entry.statement:
+            entry.name = ""  # starred among others: which name is whose is not known
         node = Node(index, entry)
         for tensor in entry.inputs:
             key = tensor.untyped_storage()._cdata

@@ -83,7 +83,7 @@ def mixes(names: tuple[str, ...]) -> bool:
     for first, second in itertools.pairwise(names):
         if (first, second) in (("T", "D"), ("S", "D"), ("D", "T"), ("D", "S")):
             return True
-        if (first, second) in (("T", "S"), ("S", "T"), ("D", "B")):
+        if (first, second) in (("T", "S"), ("S", "T"), ("D", "B"), ("B", "D")):
             return True
     return "B" not in names and "H" in names and ("T" in names or "S" in names)
 
@@ -246,6 +246,7 @@ class Reference:
         scaled = self.raw * root
         masked = scaled.masked_fill(self.future, -torch.inf) if causal else scaled
         self.weights = masked.softmax(-1)
+        self.unscaled = (masked / root).softmax(-1)
         self.contexts = self.weights @ v
         bhtd, bhsd, bhts = (
             ("B", "H", "T", "D"),
@@ -392,6 +393,10 @@ class Reference:
                         stage = Stage(
                             "scores, less a number a row", self.weights, bhts, 5
                         )
+                        return Label(stage, spread(value.shape, groups))
+                    if bool(((near - self.unscaled).abs() < CLOSE).all()):
+                        name = "scores, less a number a row"
+                        stage = Stage(name, self.weights, bhts, 3, "scale")
                         return Label(stage, spread(value.shape, groups))
         if count == self.contexts.numel() and self.contexts.shape[-1] > 1:
             for order, groups in candidates(

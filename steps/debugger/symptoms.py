@@ -296,12 +296,24 @@ def wrong_mask(result: Result) -> Symptom | None:
     if result.kind != "mask":
         return None
     before = next((n for n in result.node.inputs if n in result.all_labels), None)
-    text = "It does not block exactly the tokens after each token."
+    text, got = "It does not block exactly the tokens after each token.", ""
     if before is not None and before.value.shape == result.value.shape:
         text = (
             mask_in_words(before.value.double(), result.value, result.reference) or text
         )
-    return "mask", text, f"shape {result.shape}"
+        got = blocked_rows(result.value)
+    return "mask", text, got or f"shape {result.shape}"
+
+
+def blocked_rows(scores: torch.Tensor) -> str:
+    """Which rows a mask leaves no score in, and what a softmax makes of them."""
+    empty = (scores == -math.inf).all(-1).reshape(-1, scores.shape[-2]).any(0)
+    rows = [at + 1 for at, row in enumerate(empty.tolist()) if row]
+    if not rows:
+        return ""
+    if rows == [1]:
+        return "-inf all along the first row, which the softmax makes nan"
+    return f"-inf all along {len(rows)} rows, which the softmax makes nan"
 
 
 def mask_in_words(old: torch.Tensor, new: torch.Tensor, reference: Reference) -> str:

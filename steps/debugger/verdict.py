@@ -1,5 +1,6 @@
 """The verdict on a module: a fault, no fault, or why it cannot be told."""
 
+import inspect
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +10,11 @@ from steps.debugger.case import Case
 from steps.debugger.explain import blame, raised, return_place, two_roles
 from steps.debugger.file import File, one_based
 from steps.debugger.judge import Judgement
-from steps.debugger.load import first_line
+from steps.debugger.load import first_line, rank
 from steps.debugger.probes import NEAR, first_fault, outputs, random_in_eval
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, place_of
+from steps.errors import UserError
 from steps.pytorch import torch
 
 OWN_CHECK = ("raise", "assert")  # what a reader's own check starts with
@@ -20,6 +22,9 @@ OWN_CHECK = ("raise", "assert")  # what a reader's own check starts with
 
 def conclude(case: Case) -> Diagnosis:
     """What the run shows and, where it is right, what the other probes find."""
+    other = other_input(case)
+    if other:
+        raise UserError(other)
     result = of_run(case)
     if result.verdict == "no fault":
         fault = first_fault(case)
@@ -31,6 +36,33 @@ def conclude(case: Case) -> Diagnosis:
             result.notes += proved(case)
     result.examined = described(case)
     return result
+
+
+OTHER_INPUTS = {
+    "embedding": "token numbers",
+    "embedding_bag": "token numbers",
+    "one_hot": "token numbers",
+    "conv2d": "pictures",
+    "conv3d": "pictures",
+}
+
+
+def other_input(case: Case) -> str:
+    """What a module takes that fails on vectors at once, and which part could be
+    examined."""
+    failed = case.run.failed
+    if failed is None or any(node.params for node in case.run.nodes):
+        return ""
+    takes = OTHER_INPUTS.get(getattr(failed[1], "__name__", ""))
+    if takes is None:
+        return ""
+    parts = case.module.named_modules()
+    inside = [name for name, part in parts if name and rank(type(part)) < 3]
+    better = f": {inside[0]!r} can be examined by itself" if inside else ""
+    return (
+        f"{type(case.module).__name__} takes {takes}, and attention takes a vector for "
+        f"each token{better}"
+    )
 
 
 def described(case: Case) -> str:
@@ -238,9 +270,10 @@ def constructor_raised(
     )
     result.examined = call
     last = traceback.extract_tb(error.__traceback__)[-1].filename
+    blind = not given and inspect.signature(cls).parameters  # as with *args alone
     own = last == path and result.statement.lstrip().startswith(OWN_CHECK)
     ours = last == fill.__code__.co_filename  # a config that lacks the name
-    if own or ours or result.line is None or isinstance(error, AssertionError):
+    if own or ours or blind or result.line is None or isinstance(error, AssertionError):
         return Diagnosis(
             path,
             "cannot tell",

@@ -1,0 +1,143 @@
+"""Ways to call forward, and the one of their runs that is reported."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from steps.debugger.build import forwards, says_tokens_first
+from steps.debugger.case import Case, judge_run, masks_in, run_twice
+from steps.debugger.judge import Judgement
+from steps.debugger.load import first_line
+from steps.errors import UserError
+from steps.pytorch import nn, torch
+
+RIGHT = 10**6  # the merit of a run without a fault
+
+
+def best_way(case: Case) -> Case:
+    """The case run and judged under the way to call it that is to be reported."""
+    turned = says_tokens_first(case.module) and case.x.dim() == 3
+    first = replace(case, tokens_first=True) if turned else case
+    best = best_of(attempted(first))
+    if turned and merit(best) < RIGHT:
+        best = max(best, best_of(attempted(case)), key=merit)
+    if merit(best) < RIGHT and best.run.fused and best.undecided:
+        other = best_of(attempted(replace(case, tokens_first=True)))
+        if merit(other) >= RIGHT and not other.causal:
+            raise UserError(
+                "takes the first axis of its input for the tokens: right where x is "
+                "(tokens, sequences, features), and wrong where it is (sequences, "
+                "tokens, features), for which nn.MultiheadAttention has "
+                "batch_first=True"
+            )
+    if best.run.error is not None and best.made_up:
+        raise UserError(
+            f"forward also wants {best.made_up}, and with what was made up for it "
+            f"raises {first_line(best.run.error)}"
+        )
+    return best
+
+
+def merit(case: Case) -> int:
+    """How far a run is right."""
+    judgement = case.judgement
+    if judgement is None:
+        return 0 if case.run.error is None else -1
+    return RIGHT if judgement.clean and not judgement.conflicts else judgement.progress
+
+
+def ways(case: Case) -> Iterator[Case]:
+    """The case, once for each way to call forward."""
+    D, causal = case.sizes.D, case.causal
+    forms = list(forwards(case.module, case.x, D, causal))
+    for number, form in enumerate(forms):
+
+        def how(inner: nn.Module, x: torch.Tensor, number: int = number) -> tuple:
+            options = forwards(inner, x, D, causal)
+            *_, (_, args, kwargs) = itertools.islice(options, number + 1)
+            if case.tokens_first and x.dim() == 3:
+                turned = x.transpose(0, 1)
+                args = tuple(turned if value is x else value for value in args)
+                kwargs = {k: turned if v is x else v for k, v in kwargs.items()}
+            return args, kwargs
+
+        made = case.again(form[0], how)
+        made.takes_mask = len(forms) > 1
+        yield made
+
+
+def tried(case: Case) -> Iterator[Case]:
+    """The case run under each way to call it, but for masks that cannot fit."""
+    fits = ""  # the first shape of a mask with which it did not raise
+    before, stuck = "", False  # what it raised without a mask, and so with any
+    for case_now in ways(case):
+        shape = case_now.mask_shape
+        stuck = stuck and bool(shape)
+        if shape and (stuck or (fits and shape != fits)):
+            continue
+        if shape and not fits and ", 1 where" in case_now.said:
+            continue  # no shape fits as booleans, nor as numbers to be added
+        run_twice(case_now)
+        error = case_now.run.error
+        stuck = bool(shape and error is not None and str(error) == before)
+        before = before if shape else str(error)
+        if error is None:
+            fits = fits or shape
+        yield case_now
+
+
+def attempted(case: Case) -> list[Case]:
+    """The case judged under each way to call it, up to one that is clean.
+
+    Where only the caller's mask would make it causal, a call without one is judged as
+    attention that is not; the masks are tried once that is right.
+    """
+    attempts: list[Case] = []
+    bare: Case | None = None
+    for attempt in tried(case):
+        run, told = attempt.run, "=True" in attempt.said  # is_causal
+        left = case.by_caller and attempt.takes_mask
+        if left and not attempt.mask_shape and not told:
+            attempt.causal = masks_in(run, case.T)
+        if run.error is not None and run.failed is None and attempts:
+            continue
+        judge_run(attempt)
+        attempts.append(attempt)
+        if left and not attempt.causal and run.error is None:
+            bare = attempt
+            if merit(bare) < RIGHT:
+                return [bare]
+        elif merit(attempt) >= RIGHT:
+            return [attempt]
+    if bare is not None:
+        attempts.remove(bare)
+        if all(attempt.run.error is not None for attempt in attempts):
+            bare.notes.append("No mask that was tried fits its mask argument.")
+            return [bare]
+    return attempts
+
+
+def best_of(attempts: list[Case]) -> Case:
+    """The attempt to report: the furthest, and one with a mask rather than for want of
+    one."""
+    masked = any(c.mask_shape and c.run.error is None for c in attempts)
+    pool = [c for c in attempts if not lacks_mask(c)] if masked else attempts
+    return max(pool, key=merit)
+
+
+def lacks_mask(case: Case) -> bool:
+    """Whether forward takes a mask, was given none, and fails for that alone."""
+    judgement = case.judgement
+    if judgement is None or judgement.clean or case.mask_shape or not case.takes_mask:
+        return False
+    if any("unmasked" in label.stage.name for label in judgement.labels.values()):
+        return True
+    return judgement.reference.causal and fused(judgement)
+
+
+def fused(judgement: Judgement) -> bool:
+    """Whether the wrong operation reads queries, keys and values at once."""
+    inputs = judgement.fault.inputs if judgement.fault is not None else []
+    labels = [judgement.labels.get(n) for n in inputs]
+    names = {label.stage.name.split(",")[0] for label in labels if label is not None}
+    return names == {"queries", "keys", "values"}
