@@ -27,8 +27,8 @@ def wrong_sign(head_raw_scores, D):
 
 
 def wrong_axes(queries_by_token, keys_by_token):
-    """no transpose before the product: the last two axes are heads and features, so
-    each token's heads are compared with each other, and tokens never meet"""
+    """tokens and heads not exchanged first: the last two axes are heads and features,
+    so each token's heads are compared with each other, and tokens never meet"""
     heads_compared = queries_by_token @ keys_by_token.transpose(-2, -1)  # (B, T, H, H)
     return heads_compared
 

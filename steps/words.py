@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+MOST = 12
+
 
 def count(number: int, noun: str) -> str:
     """A number and its noun.
@@ -23,15 +25,17 @@ def span(noun: str, first: int, size: int) -> str:
     return f"{noun}{'s' * (size != 1)} {numbers}" if noun else numbers
 
 
-def listed(words: Sequence[str], most: int = 12) -> str:
-    """Words in a row, the middle left out where there are more than `most`.
+def listed(words: Sequence[str]) -> str:
+    """Words in a row, the middle left out where there are more than MOST.
 
     >>> listed(["The", "river", "itself"])
     'The, river and itself'
+    >>> listed("abcdefghijklm")
+    'a, b, c, d, e, f, ..., i, j, k, l and m'
     """
     if len(words) == 1:
         return words[0]
     head, last = list(words[:-1]), words[-1]
-    if len(head) >= most:
-        head = [*head[: most // 2], "...", *head[-(most // 2) :]]
+    if len(words) > MOST:
+        head = [*head[: MOST // 2], "...", *head[-(MOST // 2 - 1) :]]
     return f"{', '.join(head)} and {last}"

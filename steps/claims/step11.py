@@ -5,10 +5,14 @@ from steps.compare import close, equal, true
 
 def notes(unmasked_weights, mask, T):
     ahead = int((unmasked_weights[mask.bool()] > 0).sum())
-    yield (
-        f"With the result of masked_fill dropped, {ahead} of the {T * (T - 1) // 2} "
-        "weights that look ahead are above 0. Every shape is as it should be."
-    )
+    if T > 1:
+        yield (
+            f"With the result of masked_fill dropped, {ahead} of the "
+            f"{T * (T - 1) // 2} weights that look ahead are above 0. Every shape is "
+            "as it should be."
+        )
+    else:
+        yield "With one token nothing is ahead: nothing shows that the mask is lost."
 
 
 def checks(

@@ -1,6 +1,7 @@
 """What is said of step 18, and checked."""
 
 from steps.compare import close
+from steps.pytorch import torch
 from steps.walk.order import Table
 
 
@@ -31,7 +32,7 @@ def notes(dropped_weights, head_attention_weights, inputs, dropout, H):
 
 
 def checks(
-    head_attention_weights, dropped_weights, head_contexts, head_values, dropout
+    head_attention_weights, dropped_weights, head_contexts, head_values, H, dropout
 ):
     kept = dropped_weights != 0
     yield (
@@ -44,9 +45,8 @@ def checks(
         "head 1's last context is the sum of weight x value, in a plain loop",
         close(head_contexts[0, 0, -1], mixture, atol=1e-4),
     )
+    own = [dropped_weights[:, h] @ head_values[:, h] for h in range(H)]
     yield (
         "each head mixes its own values only",
-        close(
-            head_contexts[:, -1], dropped_weights[:, -1] @ head_values[:, -1], atol=1e-4
-        ),
+        close(head_contexts, torch.stack(own, dim=1), atol=1e-4),
     )

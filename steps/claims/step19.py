@@ -23,11 +23,7 @@ def notes(head_contexts, mha_context_vectors, d_in, T, H):
     yield (
         f"{width} features go out, {d_in} came in. A GPT block adds this output to "
         "its input (the residual connection), so it needs the two widths equal; "
-        + (
-            "here they are."
-            if width == d_in
-            else "this walk keeps them apart on purpose."
-        )
+        + ("here they are." if width == d_in else "here they are not.")
     )
     yield (
         "The outputs are context features, not vocabulary probabilities, and nothing "

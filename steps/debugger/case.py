@@ -37,8 +37,6 @@ from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
 from steps.walk.source import Place
 
-NOT_THERE = (LookupError, AttributeError, TypeError, ValueError)
-
 
 @dataclass
 class Case:
@@ -55,7 +53,7 @@ class Case:
     hidden: list[str]  # tensors outside parameters and buffers
     weights: dict[str, torch.Tensor]
     said: str = "x"  # how forward was called
-    how: Any = None  # (args, kwargs) as a function of x
+    how: Any = None  # (args, kwargs) as a function of the module and x
     run: Run = field(init=False)
     other: Run = field(init=False)  # with one number of x changed
     at: tuple[int, int] = (0, 0)  # where

@@ -46,9 +46,8 @@ def examine_file(
     timeout: float = 30,
 ) -> Diagnosis:
     """Examine a file's attention class, the class `name` or what `expression` makes."""
-    shown = path
     file = Path(path).absolute()
-    result = Diagnosis(shown, "cannot tell")
+    result = Diagnosis(path, "cannot tell")
     broken: BaseException | None = None
     with contained(str(file.parent)) as printed:
         try:
@@ -56,9 +55,7 @@ def examine_file(
                 module, problem = import_file(file)
                 if expression is not None:
                     instance = build_from(expression, vars(module))
-                    result = examine_instance(
-                        instance, str(file), causal, said=expression
-                    )
+                    result = examine_instance(instance, causal, said=expression)
                 elif problem and not classes_in(module):
                     raise UserError(problem)
                 else:
@@ -66,9 +63,9 @@ def examine_file(
                 if problem:
                     result.notes.append(f"Running the file stops early: {problem}.")
         except TooLong:
-            result = Diagnosis(shown, "cannot tell", message=too_long(timeout))
+            result = Diagnosis(path, "cannot tell", message=too_long(timeout))
         except UserError as error:
-            result = Diagnosis(shown, "cannot tell", message=str(error))
+            result = Diagnosis(path, "cannot tell", message=str(error))
         except BaseException as error:  # the next file is still examined
             place = trace_of(error, str(file))
             if place is not None:  # what the constructor raised, or a method
@@ -77,14 +74,14 @@ def examine_file(
                 raise  # the reader's own
             else:
                 broken, message = error, f"the debugger failed: {first_line(error)}"
-            result = Diagnosis(shown, "cannot tell", message=message)
+            result = Diagnosis(path, "cannot tell", message=message)
     if broken is not None:
         traceback.print_exception(broken)
     if printed.getvalue():
         result.notes.append(
             "What the file printed while it ran was kept out of this report."
         )
-    result.file, result.node = shown, None
+    result.file, result.node = path, None
     return result
 
 
@@ -109,9 +106,8 @@ def examine_module(
                 if isinstance(module, type):
                     result = examine_class(module, file, causal)
                 else:
-                    result = examine_instance(
-                        own_copy(module), file, causal, type(module).__name__
-                    )
+                    name = type(module).__name__
+                    result = examine_instance(own_copy(module), causal, name)
         except TooLong:
             result.message = too_long(timeout)
         except UserError as error:
@@ -272,22 +268,13 @@ def at_width_of_layers(cls: type, built: Built) -> Built:
     if not widths:
         return built
     sizes = replace(built.sizes, d_in=widths[0])
-    told = set(built.named.values())
-    if "D" in told:
-        sizes.D = (
-            widths[0] // sizes.H
-            if "H" in told and widths[0] % sizes.H == 0
-            else sizes.D
-        )
-    again = build(cls, sizes)
-    return again
+    if {"D", "H"} <= set(built.named.values()) and widths[0] % sizes.H == 0:
+        sizes.D = widths[0] // sizes.H
+    return build(cls, sizes)
 
 
-def examine_instance(
-    module: nn.Module, file: str, causal: bool | None, said: str
-) -> Diagnosis:
-    if file == "?" or not file_is_here(module, file):
-        file = file_of(type(module))
+def examine_instance(module: nn.Module, causal: bool | None, said: str) -> Diagnosis:
+    file = file_of(type(module))
     best: Diagnosis | None = None
     for sizes in sizes_of(module):
         if sizes.T < 2:
@@ -303,10 +290,6 @@ def examine_instance(
     if best is None:
         raise UserError("the width of its input could not be found from its layers")
     return best
-
-
-def file_is_here(module: nn.Module, file: str) -> bool:
-    return file_of(type(module)) == file
 
 
 def sizes_of(module: nn.Module) -> list[Sizes]:

@@ -106,7 +106,7 @@ def judge(
                 ]
     settle(run, verdict, bool(outputs), tokens_first)
     if heads.layout or not heads.named:
-        name_conflicts(run, verdict)
+        name_conflicts(verdict)
     verdict.conflicts += heads.conflicts
     verdict.named += heads.named
     return verdict
@@ -257,7 +257,7 @@ def output_label(
             and label.axes[-1:] not in (["H*D"], ["D*H"])
         ):
             return None
-    if node.entry.origin != "computed" and not joins(node, inputs):
+    if node.entry.origin != "computed" and not joins(inputs):
         return None
     wide = [p for p in node.params if node.params[p].dim() >= 2]
     earlier = {p for n in labels for p in n.params if n is not node}
@@ -270,7 +270,7 @@ def output_label(
     return Label(Stage("after the output", node.value, (), AFTER), [])
 
 
-def joins(node: Node, inputs: list) -> bool:
+def joins(inputs: list) -> bool:
     return all(label.stage.rank >= AFTER for label in inputs)
 
 
@@ -365,7 +365,7 @@ def ancestors(run: Run) -> set[Node]:
     return found
 
 
-def name_conflicts(run: Run, verdict: Judgement) -> None:
+def name_conflicts(verdict: Judgement) -> None:
     """Variables named for one role that hold another, for or against this reading."""
     for node, label in verdict.labels.items():
         role = role_in(node.entry.name.split("[")[0]) if node.entry.name else None

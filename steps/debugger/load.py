@@ -27,10 +27,7 @@ class TooLong(BaseException):
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise TooLong inside, once `seconds` have passed; 0 sets no limit."""
-    if not seconds:
-        yield
-        return
+    """Raise TooLong inside, once `seconds` have passed."""
     if (
         hasattr(signal, "setitimer")
         and threading.current_thread() is threading.main_thread()

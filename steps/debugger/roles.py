@@ -165,7 +165,7 @@ def projections(
         )
         mixing = changed > 1
         if source is None:
-            if wide and mixing and contracts(node, value):
+            if wide and mixing and contracts(node):
                 projection = Projection(
                     node, unscaled(node, value.double()), tuple(wide)
                 )
@@ -176,14 +176,12 @@ def projections(
             elif not mixing or node.params or not wide:
                 plain[node] = "x, made ready"
             continue
-        if wide and contracts(node, value):
+        if wide and contracts(node):
             projection = Projection(node, value.double(), tuple(wide), deep=True)
             found.append(projection)
             of_node[node] = projection
         elif (
-            node.params
-            and node.entry.origin == "computed"
-            and adds_only(node, value, source)
+            node.params and node.entry.origin == "computed" and adds_only(value, source)
         ):
             source.parts.append(source.node)
             source.node, source.value = node, value.double()
@@ -216,7 +214,7 @@ def unscaled(node: Node, value: torch.Tensor) -> torch.Tensor:
     return plain if plain.shape == value.shape else value
 
 
-def contracts(node: Node, value: torch.Tensor) -> bool:
+def contracts(node: Node) -> bool:
     """Whether the weight was multiplied as a matrix, not added or looked up."""
     names = "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d addmm mm baddbmm tensordot bilinear"
     if node.entry.function in names.split():
@@ -237,7 +235,7 @@ def contracts(node: Node, value: torch.Tensor) -> bool:
     )
 
 
-def adds_only(node: Node, value: torch.Tensor, source: Projection) -> bool:
+def adds_only(value: torch.Tensor, source: Projection) -> bool:
     """Whether the same numbers were added for every token: a bias."""
     if value.shape != source.value.shape:
         return False
@@ -266,7 +264,7 @@ def read_pool(pool: list[Projection], counts: list[int], run: Run) -> Iterator[H
     if not pool:
         return
     widths = [p.width for p in pool]
-    yield from per_head(pool, counts)
+    yield from per_head(pool)
     if len(pool) >= 3:
         yield from separate(pool, counts)
     for packed in pool:
@@ -383,7 +381,7 @@ def every(value: torch.Tensor, H: int) -> torch.Tensor:
     return torch.stack([value[..., h::H] for h in range(H)], 1)
 
 
-def per_head(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
+def per_head(pool: list[Projection]) -> Iterator[Heads]:
     """A list of heads, each with projections of its own (or one packed layer each)."""
     by_role = {
         r: [p for p in pool if role_in(re.sub(r"\.\d+", "", p.layer)) == r]

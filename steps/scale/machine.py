@@ -4,14 +4,15 @@ import platform
 
 from steps.errors import UserError
 from steps.pytorch import torch
+from steps.words import count
 
 
-def check_device(device: str, count: int = 1) -> None:
-    """Raises UserError where there are not `count` such devices."""
-    found = torch.cuda.device_count() if device == "cuda" else count
-    if found < count:
+def check_device(device: str, needed: int = 1) -> None:
+    """Raises UserError where there are not so many such devices."""
+    found = torch.cuda.device_count() if device == "cuda" else needed
+    if found < needed:
         raise UserError(
-            f"--device: this torch finds {found} CUDA devices; {count} needed"
+            f"--device: this torch finds {count(found, 'CUDA device')}; {needed} needed"
         )
 
 
@@ -21,6 +22,7 @@ def named(device: str) -> str:
         where = torch.cuda.get_device_name()
     else:
         kind = torch.backends.cpu.get_cpu_capability()
-        where = f"{platform.machine()} CPU ({kind}), {torch.get_num_threads()} threads"
+        threads = count(torch.get_num_threads(), "thread")
+        where = f"{platform.machine()} CPU ({kind}), {threads}"
     system = f"{platform.system()}, Python {platform.python_version()}"
     return f"torch {torch.__version__}, {where}, {system}"

@@ -338,9 +338,8 @@ def tell(reports: list[dict[str, Any]], seed: int) -> int:
     say(f"{where}, seed {seed}")
     for rank, report in enumerate(reports):
         low, high = report["heads"]
-        heads = f"heads {low + 1} to {high} (index {low} to {high - 1})"
-        if high - low == 1:
-            heads = f"head {high} (index {low})"
+        own = high - low
+        heads = f"{span('head', low + 1, own)} (index {span('', low, own)})"
         first, end = report["rows"]
         own = end - first
         held = {name: tuple(shape) for name, shape in report["held"].items()}

@@ -20,6 +20,7 @@ from steps.pytorch import loaded, nn, seeded, torch
 from steps.scale.machine import check_device
 from steps.scale.report import say, show, tell
 from steps.walk.order import Table
+from steps.words import count, span
 
 HEAD_DIM = 64  # of every published size: 768, 1024, 1280 and 1600 wide
 EPSILON = 1e-5  # of GPT-2's layer norms
@@ -207,12 +208,8 @@ def run(
     check_device(device)
     checkpoint = Checkpoint(file)
     width, layers = checkpoint.width, checkpoint.layers
+    there = span("layer", layers[0], layers[-1] - layers[0] + 1)
     if layer not in layers:
-        there = (
-            f"layers {layers[0]} to {layers[-1]}"
-            if len(layers) > 1
-            else f"layer {layers[0]}"
-        )
         raise UserError(f"--layer: {layer} is not in {file}, which has {there}")
     heads = width // HEAD_DIM if width % HEAD_DIM == 0 else values["H"]
     if width % heads:
@@ -228,13 +225,13 @@ def run(
 
     print(file)
     say(
-        f"Layer {layer} (of {layers[0]} to {layers[-1]}), {width} wide, "
-        f"{heads} heads of {width // heads}"
+        f"Layer {layer} (the file has {there}), {width} wide, "
+        f"{count(heads, 'head')} of {width // heads}"
     )
     say(f"Input {tuple(x.shape)}: {origin}.")
     rows = []
     for role, place in (("W_query", 0), ("W_key", 1), ("W_value", 2)):
-        columns = f"c_attn.weight, columns {place * width}-{(place + 1) * width - 1}"
+        columns = f"c_attn.weight, {span('column', place * width, width)}"
         rows.append(
             (columns, f"({width}, {width})", f"{role}.weight", f"({width}, {width})")
         )

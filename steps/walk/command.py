@@ -95,7 +95,11 @@ def parser(prog: str, description: str) -> Parser:
         metavar="N",
         help="of every draw",
     )
-    add("--follow", metavar="TOKEN", help="the input token to follow (default: bank)")
+    add(
+        "--follow",
+        metavar="TOKEN",
+        help="the input token to follow (default: bank, else the last)",
+    )
     return made
 
 

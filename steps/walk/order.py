@@ -105,9 +105,14 @@ class Code:
     here: str  # with this run's sizes in place of their names
 
     @property
+    def shown(self) -> str:
+        """The statement; a block's head with this run's sizes: with seeded(123)."""
+        return self.here if self.text.endswith(":") else self.text
+
+    @property
     def filled(self) -> str:
-        """What the sizes make of the right side; "" where they change nothing."""
-        if self.here == self.text:
+        """What the sizes make of the right side; "" where that is shown already."""
+        if self.here == self.shown:
             return ""
         return self.here.partition(" = ")[2] or self.here
 

@@ -128,8 +128,6 @@ def legend() -> list[str | list[str]]:
         term, _, meaning = line.strip().partition("  ")
         if line.startswith("  ") and meaning:
             told.append([term, meaning.strip()])
-        elif told and isinstance(told[-1], list) and line.startswith("   "):
-            told[-1][1] += " " + line.strip()
         elif told and isinstance(told[-1], str) and told[-1]:
             told[-1] += " " + line
         else:
@@ -307,8 +305,8 @@ class Collector:
         """The statements; `t` are the numbers of the tensors that each one made."""
         return [
             {
-                "s": code.here if code.text.endswith(":") else code.text,
-                "here": "" if code.text.endswith(":") else code.filled,
+                "s": code.shown,
+                "here": code.filled,
                 "t": [self.add(entry, wrong) for entry in made],
                 **({"deep": code.depth} if code.depth else {}),
             }

@@ -190,9 +190,7 @@ def ask(
     tips = lesson(entry)
     axes = ", ".join(entry.axes)
     shown = (
-        f"{shape_text(entry.shape)}"
-        + (f"  axes ({axes})" if axes else "")
-        + f", {entry.origin}"
+        f"{entry.shape}" + (f"  axes ({axes})" if axes else "") + f", {entry.origin}"
     )
     tries = 0
 
@@ -291,10 +289,7 @@ def difference(guess: tuple[int, ...], entry: "Entry", tips: Mapping[str, Any]) 
     at = next(
         k for k, (a, b) in enumerate(zip(guess, entry.shape, strict=True)) if a != b
     )
-    more = ""
-    total = 1
-    for size in guess:
-        total *= size
+    more, total = "", math.prod(guess)
     if entry.function in ("view", "reshape") and total != entry.tensor.numel():
         more = (
             f" Your shape has {total} elements; {entry.function} keeps all "
@@ -302,7 +297,3 @@ def difference(guess: tuple[int, ...], entry: "Entry", tips: Mapping[str, Any]) 
         )
     why = tips["why"][at]
     return f"Axis {at} (counted from 0) differs: you have {guess[at]}. {why}{more}"
-
-
-def shape_text(shape: tuple[int, ...]) -> str:
-    return str(tuple(shape))

@@ -245,7 +245,7 @@ def dependence(
         fits.sort(key=lambda axis: abs((len(shape) - axis) - (source.dim() - k)))
         axes.append(ZERO if size == 1 else fits[0] if fits else ALL)
     loose = False
-    blocked = constant(entry, before)
+    blocked = constant(before)
     for place, changed in seen:
         where = [slice(None)] * len(shape)
         for k, axis in enumerate(axes):
@@ -257,7 +257,7 @@ def dependence(
     return {"d": axes, **({"loose": 1} if loose else {})}
 
 
-def constant(entry: Entry, before: torch.Tensor) -> torch.Tensor:
+def constant(before: torch.Tensor) -> torch.Tensor:
     """Elements that are 0 or minus infinity: set by a mask, from no number."""
     if not before.is_floating_point():
         return torch.zeros(before.shape, dtype=torch.bool)

@@ -10,7 +10,7 @@ the statement, and the statement gives the name. Where the numbers came from is 
 on the tensors themselves, never taken from the name of the function:
 
     rearranged  the result lives in the storage of an earlier tensor
-    copied      new storage, and every number is one of the inputs' numbers
+    copied      new storage, to which the inputs' numbers were only moved
     computed    new numbers
 """
 

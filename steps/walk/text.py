@@ -33,8 +33,8 @@ where its numbers came from, which is measured as the statement runs:
   copied      an earlier tensor's numbers, put into new storage
   trainable   said of weights: what training would change
 Axes: B sentences, T tokens, H heads, D numbers a head (head_dim), V ids; H*D is one
-axis, the heads side by side. T? has the size of T and need not hold tokens in order:
-such axes come from wrong turns.
+axis, the heads side by side. T? has the size of T and need not hold tokens in order,
+and likewise H*D?: such axes come from wrong turns.
 
 A tensor's numbers lie in a row, its storage. A stride is how far apart in that row two
 neighbours along an axis are: with axes (B, T, H, D) and strides (24, 6, 3, 1) the next
@@ -96,10 +96,7 @@ class Text:
             if not tight or (made and not lines[-1].endswith(":")):
                 lines.append("")
             tight = not made
-            if statement.text.endswith(":"):
-                lines += code(statement.here, own)
-                continue
-            lines += code(statement.text, own)
+            lines += code(statement.shown, own)
             if statement.filled:
                 lines += code(statement.filled, own + "  here: ")
             for entry in made:
@@ -347,7 +344,7 @@ def column_title(axis: str, column: int, block: Block) -> str:
 
 
 def head_width(block: Block, width: int) -> int:
-    """D, read off the block's record."""
+    """D, where the width is that of whole heads; else 0."""
     return block.head_dim if block.head_dim and width % block.head_dim == 0 else 0
 
 
