@@ -31,7 +31,7 @@ def listed(words: Sequence[str]) -> str:
     >>> listed(["The", "river", "itself"])
     'The, river and itself'
     >>> listed("abcdefghijklm")
-    'a, b, c, d, e, f, ..., i, j, k, l and m'
+    'a, b, c, d, e, f, ..., h, i, j, k, l and m'
     """
     if len(words) == 1:
         return words[0]
