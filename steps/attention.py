@@ -26,7 +26,8 @@ class SelfAttention_v1(nn.Module):
 
     forward: (num_tokens, d_in) -> (num_tokens, d_out).
 
-    Raises ValueError: a size below 1; an input of another rank or width.
+    Raises TypeError for a size that is no whole number, ValueError: a size below 1; an
+    input of another rank or width.
     """
 
     def __init__(self, d_in: int, d_out: int) -> None:
@@ -55,7 +56,8 @@ class SelfAttention_v2(nn.Module):
 
     forward: (num_tokens, d_in) -> (num_tokens, d_out).
 
-    Raises ValueError: a size below 1; an input of another rank or width.
+    Raises TypeError for a size that is no whole number, ValueError: a size below 1; an
+    input of another rank or width.
     """
 
     def __init__(self, d_in: int, d_out: int, qkv_bias: bool = False) -> None:
@@ -83,7 +85,8 @@ class CausalAttention(nn.Module):
     forward: (b, num_tokens, d_in) -> (b, num_tokens, d_out), num_tokens at most
     context_length.
 
-    Raises ValueError: a size below 1; a dropout outside 0 to 1; an input of another
+    Raises TypeError for a size that is no whole number, ValueError: a size below 1;
+    a dropout outside 0 to 1; an input of another
     rank or width, or longer than context_length.
     """
 
@@ -165,7 +168,8 @@ class MultiHeadAttention(nn.Module):
     forward: (b, num_tokens, d_in) -> (b, num_tokens, d_out), num_tokens at most
     context_length.
 
-    Raises ValueError: a size below 1; d_out not divisible by num_heads; a dropout
+    Raises TypeError for a size that is no whole number, ValueError: a size below 1;
+    d_out not divisible by num_heads; a dropout
     outside 0 to 1; an input of another rank or width, or longer than context_length.
 
     torch.export: a token axis that is to vary takes sizes up to context_length - 1, as

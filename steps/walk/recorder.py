@@ -538,7 +538,7 @@ def is_copy(func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
 
 
 def scrambled(value: torch.Tensor) -> torch.Tensor:
-    """-(x^3 + x^2 + x) - 1 of each number x. It falls as x grows, so a maximum does not
-    commute with it, and neither does a sum, mean, sign change or absolute value."""
-    x = value.nan_to_num(nan=5.0, posinf=7.0, neginf=-11.0)
-    return x.mul(x).add_(x).add_(1).mul_(x).neg_().sub_(1)
+    """(-1 - x)^3 of each number x. It falls as x grows, so a maximum does not commute
+    with it, and neither does a sum, mean, sign change or absolute value."""
+    base = -1 - value.nan_to_num(nan=5.0, posinf=7.0, neginf=-11.0)
+    return base.mul(base).mul_(base)
