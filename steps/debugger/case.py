@@ -19,7 +19,7 @@ from steps.debugger.build import (
     prepare,
 )
 from steps.debugger.file import File
-from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge
+from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge, stages_read
 from steps.debugger.load import first_line
 from steps.debugger.roles import (
     Heads,
@@ -463,10 +463,8 @@ def unmixed(case: Case, judgement: Judgement) -> bool:
 
 def before_scores(judgement: Judgement) -> bool:
     """Whether the first wrong operation reads nothing but queries or keys."""
-    inputs = judgement.fault.inputs if judgement.fault is not None else []
-    labels = [judgement.labels.get(n) for n in inputs]
-    names = {label.stage.name.split(",")[0] for label in labels if label is not None}
-    return bool(names) and names <= {"queries", "keys"} and None not in labels
+    names = stages_read(judgement)
+    return bool(names) and names <= {"queries", "keys"}
 
 
 def masks_in(run: Run, T: int) -> bool:

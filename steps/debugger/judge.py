@@ -124,6 +124,15 @@ def own_weight(p: Projection) -> bool:
     )
 
 
+def stages_read(judgement: Judgement) -> set[str | None]:
+    """The stages that the first wrong operation reads, by name; None for no stage."""
+    inputs = judgement.fault.inputs if judgement.fault is not None else []
+    labels = [judgement.labels.get(node) for node in inputs]
+    return {
+        None if label is None else label.stage.name.split(",")[0] for label in labels
+    }
+
+
 def add_packed(reference: Reference, heads: Heads) -> None:
     if "3" in heads.layout and heads.k.shape == heads.q.shape:
         whole = torch.stack([heads.q, heads.k, heads.v])

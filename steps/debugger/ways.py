@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from steps.debugger.build import forwards, says_tokens_first
 from steps.debugger.case import Case, judge_run, masks_in, run_twice
-from steps.debugger.judge import Judgement
+from steps.debugger.judge import stages_read
 from steps.debugger.load import first_line
 from steps.errors import UserError
 from steps.pytorch import nn, torch
@@ -132,12 +132,5 @@ def lacks_mask(case: Case) -> bool:
         return False
     if any("unmasked" in label.stage.name for label in judgement.labels.values()):
         return True
-    return judgement.reference.causal and fused(judgement)
-
-
-def fused(judgement: Judgement) -> bool:
-    """Whether the wrong operation reads queries, keys and values at once."""
-    inputs = judgement.fault.inputs if judgement.fault is not None else []
-    labels = [judgement.labels.get(n) for n in inputs]
-    names = {label.stage.name.split(",")[0] for label in labels if label is not None}
-    return names == {"queries", "keys", "values"}
+    at_once = {"queries", "keys", "values"}  # as a fused call reads them
+    return judgement.reference.causal and stages_read(judgement) - {None} == at_once
