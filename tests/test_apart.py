@@ -45,7 +45,9 @@ SPOILS = (
     "import sys; del sys.modules['torch.nn']",
     "import torch; torch.set_default_device('meta')",
     "import threading, time; threading.Thread(target=time.sleep, args=(9999,)).start()",
-    "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()'])",
+    "import subprocess; subprocess.Popen(['sleep', '9999'])",
+    "import subprocess, sys; subprocess.call([sys.executable, '-c', 'input()'])",
+    "import os; os.write(1, b'a word'); os.write(2, b'another')",
 )
 
 
@@ -59,7 +61,7 @@ def test_no_file_reaches_the_next(tmp_path: Path) -> None:
     right.write_text(RIGHT, encoding="utf-8")
     order = [file for file in files for file in (file, right)]
     names = [str(file) for file in order]
-    ran = command("-m", "steps.step23", "--json", "--timeout", "9", *names)
+    ran = command("-m", "steps.step23", "--json", "--timeout", "20", *names)
     answers = [json.loads(line) for line in ran.out.splitlines()]
     assert [answer["file"] for answer in answers] == names
     assert {answer["verdict"] for answer in answers[1::2]} == {"no fault"}

@@ -25,7 +25,8 @@ def apart(examine: Callable[[], Diagnosis], file: str, timeout: float) -> Diagno
     """What `examine` finds, run in a forked process where that can be done.
 
     Whatever the file does to its process (ends it, closes its output, patches torch,
-    leaves threads or programs running) ends with that process.
+    leaves threads or programs running) ends with that process, and what the programs
+    that it starts print is not seen.
     """
     if not FORKS:
         return examine()
@@ -60,7 +61,11 @@ def answer(examine: Callable[[], Diagnosis], writing: int) -> NoReturn:
     """In the child: send what is found, and end without another word."""
     try:
         os.setsid()  # so that all it starts can be ended with it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # Tracebacks of ours still appear; nothing that the file starts reads or writes.
+        sys.stderr = open(os.dup(2), "w", 1, errors="backslashreplace")  # noqa: SIM115
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nowhere, stream)
         data = memoryview(pickle.dumps(examine()))
         while data:
             data = data[os.write(writing, data) :]
