@@ -634,6 +634,22 @@ def test_an_error_of_the_recorder_is_no_verdict(examine, monkeypatch):
     assert diagnose(attention_of()).verdict == "cannot tell"
 
 
+@pytest.mark.parametrize(
+    ("kind", "returned"),
+    [
+        ("nested", "torch.nested.nested_tensor(list(out))"),
+        ("sparse", "out.to_sparse()"),
+        ("meta", "out.to('meta')"),
+        ("quantized", "torch.quantize_per_tensor(out.float(), 0.1, 0, torch.qint8)"),
+    ],
+)
+def test_a_tensor_of_another_kind_is_said(examine, kind, returned):
+    class_ = APART.replace("return ", "out = ", 1)
+    found = examine(f"{class_}\n        return {returned}\n")
+    assert found.verdict == "cannot tell"
+    assert f"a {kind} tensor" in found.message
+
+
 LAZY = """\
 from torch import nn
 

@@ -38,6 +38,24 @@ class Broken(UserError):
         super().__init__(f"the debugger failed: {type(error).__name__}: {text}")
 
 
+class Opaque(UserError):
+    """There is a tensor whose numbers do not lie in a storage, one after the other."""
+
+    def __init__(self, who: str, kind: str) -> None:
+        super().__init__(f"{who} a {kind} tensor, which is not looked into")
+
+
+def opaque(tensor: torch.Tensor) -> str:
+    """What kind of tensor the recorder cannot look into; of an ordinary one, ""."""
+    kinds = {
+        "nested": tensor.is_nested,
+        "sparse": tensor.layout is not torch.strided,
+        "meta": tensor.is_meta,
+        "quantized": tensor.is_quantized,
+    }
+    return next((kind for kind, found in kinds.items() if found), "")
+
+
 class Watcher(Recorder):
     """The recorder, for a reader's file: comments there are not held to ours."""
 
@@ -70,6 +88,12 @@ class Watcher(Recorder):
             self.numbers.setdefault(id(self.entries[-1]), number)
         self._follow_device(func, args, kwargs or {}, result)
         return self._replace.get(number, result)
+
+    def _record(self, frame: Any, *call: Any) -> None:
+        *_, results, _ = call
+        for kind in filter(None, map(opaque, results)):
+            raise Opaque(f"line {self._place(frame).line} makes", kind)
+        super()._record(frame, *call)
 
     def _source(self, file: str) -> Any:
         found = super()._source(file)
@@ -236,6 +260,10 @@ def record(
             result = call()
         except (Exception, SystemExit) as raised:
             error = raised
+    if isinstance(error, Opaque):
+        raise error
+    for kind in filter(None, map(opaque, tensors_in(result))):
+        raise Opaque("forward returns", kind)
     if error is not None:
         if isinstance(error, Exception) and not replace and ours(call):
             raise Broken(error) from error
