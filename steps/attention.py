@@ -20,6 +20,8 @@ them.
 
 from steps.pytorch import nn, torch
 
+ROLES = ("W_query", "W_key", "W_value")  # what each class calls its projections
+
 
 class SelfAttention_v1(nn.Module):
     """One head, no mask, weights as plain parameters (section 3.4.2).

@@ -11,8 +11,6 @@ agree.
 from steps.attention import MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.pytorch import loaded, nn, seeded, torch
 
-ROLES = ("W_query", "W_key", "W_value")
-
 
 def step(x_batch, T, d_in, H, D, seed):
     with seeded(seed):

@@ -1,9 +1,8 @@
 """What is said of step 22, and checked."""
 
-from steps.attention import MultiHeadAttention, MultiHeadAttentionWrapper
+from steps.attention import ROLES, MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.compare import close, differ, equal
 from steps.pytorch import seeded, torch, undrawn
-from steps.step22 import ROLES
 from steps.walk.order import Drawing, Table
 from steps.words import span
 

@@ -1,5 +1,6 @@
 """What is said of step 24, and checked."""
 
+from steps.attention import ROLES
 from steps.compare import close, differ, equal
 from steps.pytorch import torch
 from steps.scale.cost import LENGTHS, fused_bytes, kept, score_elements, size
@@ -13,7 +14,7 @@ FEW = 4  # tokens; what is kept for training is measured at this length
 def notes():
     H, D = HEADS, HEAD_DIM
     rows = []
-    for place, layer in enumerate(("W_query", "W_key", "W_value")):
+    for place, layer in enumerate(ROLES):
         at = place * WIDTH
         rows.append((layer, span("", at, WIDTH), span("", at, D)))
     yield Table(("rows of in_proj_weight", "all heads", "head 1"), tuple(rows))

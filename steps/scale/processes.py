@@ -257,27 +257,26 @@ def share(
         )
 
     from steps import step24
+    from steps.attention import ROLES
 
     with torch.no_grad():
         mha, _, x, *_ = step24.step(token_ids, seed)
         mha, x = mha.to(device), x.to(device)
         alone = mha(x)
-        whole = {name: mha.get_parameter(f"{name}.weight").clone() for name in NAMES}
-        plan: dict[str, Any] = {name: ColwiseParallel() for name in NAMES[:3]}
-        parallelize_module(
-            mha,
-            init_device_mesh(device, (count,)),
-            plan | {NAMES[3]: RowwiseParallel()},
-        )
+        names = (*ROLES, "out_proj")
+        whole = {name: mha.get_parameter(f"{name}.weight").clone() for name in names}
+        plan: dict[str, Any] = {role: ColwiseParallel() for role in ROLES}
+        plan["out_proj"] = RowwiseParallel()
+        parallelize_module(mha, init_device_mesh(device, (count,)), plan)
         mha.num_heads //= count  # this process's heads, and their width
         mha.d_out //= count
         with collectives() as sent:
             together = mha(x)
     rows, first = mha.d_out, rank * mha.d_out
-    layers: list[Any] = [mha.get_submodule(name) for name in NAMES]
-    held = {n: a.weight.to_local() for n, a in zip(NAMES, layers, strict=True)}
-    for name in NAMES[:3]:
-        check_held(equal(held[name], whole[name][first : first + rows]), name)
+    layers: dict[str, Any] = {name: mha.get_submodule(name) for name in names}
+    held = {name: layer.weight.to_local() for name, layer in layers.items()}
+    for role in ROLES:
+        check_held(equal(held[role], whole[role][first : first + rows]), role)
     check_held(
         equal(held["out_proj"], whole["out_proj"][:, first : first + rows]), "out_proj"
     )
@@ -292,9 +291,6 @@ def share(
         "holds": outcome.holds,
         "detail": outcome.detail,
     }
-
-
-NAMES = ("W_query", "W_key", "W_value", "out_proj")
 
 
 def check_held(outcome: Any, name: str) -> None:

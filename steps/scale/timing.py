@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from steps.attention import MultiHeadAttention, MultiHeadAttentionWrapper
+from steps.attention import ROLES, MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.compare import Outcome, close
 from steps.pytorch import loaded, nn, seeded, torch, without_numpy
 from steps.scale.cost import size
@@ -44,11 +44,7 @@ class Stacked(nn.Module):
         )
         for head, single in enumerate(self.wrapper.heads):
             rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-            names = [
-                f"{r}.{p}"
-                for r in ("W_query", "W_key", "W_value")
-                for p in ("weight", "bias")
-            ]
+            names = [f"{r}.{part}" for r in ROLES for part in ("weight", "bias")]
             loaded(single, {name: mha.get_parameter(name)[rows] for name in names})
         self.out_proj = mha.out_proj
 

@@ -8,12 +8,13 @@ GPT-2 multiplies x @ weight (its layer is called Conv1D), so a weight is stored
 either way.
 """
 
+import copy
 import os
 import re
 from typing import Any
 
 from steps import tokens
-from steps.attention import MultiHeadAttention
+from steps.attention import ROLES, MultiHeadAttention
 from steps.compare import Outcome, close
 from steps.errors import UserError
 from steps.pytorch import loaded, nn, seeded, torch
@@ -106,8 +107,7 @@ def attention(
         "out_proj.weight": checkpoint.get(form + "c_proj.weight", width, width).T,
         "out_proj.bias": checkpoint.get(form + "c_proj.bias", width),
     }
-    roles = ("W_query", "W_key", "W_value")
-    for role, rows, bias in zip(roles, c_attn.T.chunk(3), c_bias.chunk(3), strict=True):
+    for role, rows, bias in zip(ROLES, c_attn.T.chunk(3), c_bias.chunk(3), strict=True):
         weights |= {f"{role}.weight": rows, f"{role}.bias": bias}
     with seeded(0):  # drawn, then replaced; the caller's random state stays
         made = MultiHeadAttention(width, width, length, 0.0, heads, qkv_bias=True)
@@ -197,6 +197,40 @@ def within(got: torch.Tensor, expected: torch.Tensor) -> Outcome:
     return close(got / largest, expected / largest)
 
 
+def where_stored(width: int) -> Table:
+    """Which part of the file is which weight of the class."""
+    square = f"({width}, {width})"
+    stored = [
+        f"c_attn.weight, {span('column', place * width, width)}" for place in range(3)
+    ]
+    named = zip((*stored, "c_proj.weight"), (*ROLES, "out_proj"), strict=True)
+    rows = tuple((part, square, f"{name}.weight", square) for part, name in named)
+    return Table(("stored (in, out)", "shape", "transposed (out, in)", "shape"), rows)
+
+
+def as_stored(mha: MultiHeadAttention) -> MultiHeadAttention:
+    """The class with each weight as it is in the file, not transposed."""
+    wrong = copy.deepcopy(mha)
+    for name in (*ROLES, "out_proj"):
+        weight = wrong.get_parameter(f"{name}.weight")
+        weight.data = weight.data.T.contiguous()
+    return wrong
+
+
+def looks(weights: torch.Tensor, labels: list[str], follow: int) -> Table:
+    """The tokens that each head gives most weight, for one token.
+
+    weights: (1, H, T, T).
+    """
+    most = min(3, follow + 1)
+    rows = []
+    for head, row in enumerate(weights[0, :, follow].cpu(), 1):
+        top = row.topk(most)
+        pairs = zip(top.values.tolist(), top.indices.tolist(), strict=True)
+        rows.append((f"head {head}", *(f"{labels[i]} {w:.2f}" for w, i in pairs)))
+    return Table(("", *("largest", "second", "third")[:most]), tuple(rows))
+
+
 @torch.no_grad()
 def run(
     file: str, layer: int, values: dict[str, Any], token_ids: list[int], device: str
@@ -222,6 +256,14 @@ def run(
     x = x.to(device)
     output = mha(x)
     other, weights = fused(mha, x)
+    given = "another one"
+    if within(as_stored(mha)(x), output):
+        given = "the same: these weights equal their transposes"
+    c_attn = checkpoint.get(FORM.format(layer), width, 3 * width).to(device)
+    c_bias = checkpoint.get(f"h.{layer}.attn.c_attn.bias", 3 * width).to(device)
+    packed = torch.cat([getattr(mha, role)(x) for role in ROLES], dim=-1)
+    follow = values["follow"]
+    labels = [tokens.label(tokens.piece_of(values["text"], i)) for i in inputs]
 
     print(file)
     say(
@@ -229,57 +271,17 @@ def run(
         f"{count(heads, 'head')} of {width // heads}"
     )
     say(f"Input {tuple(x.shape)}: {origin}.")
-    rows = []
-    for role, place in (("W_query", 0), ("W_key", 1), ("W_value", 2)):
-        columns = f"c_attn.weight, {span('column', place * width, width)}"
-        rows.append(
-            (columns, f"({width}, {width})", f"{role}.weight", f"({width}, {width})")
-        )
-    rows.append(
-        (
-            "c_proj.weight",
-            f"({width}, {width})",
-            "out_proj.weight",
-            f"({width}, {width})",
-        )
-    )
-    show(
-        Table(
-            ("stored (in, out)", "shape", "transposed (out, in)", "shape"), tuple(rows)
-        )
-    )
-    wrong = attention(checkpoint, layer, heads, len(inputs)).to(device)
-    for name in ("W_query", "W_key", "W_value", "out_proj"):
-        weight = wrong.get_parameter(f"{name}.weight")
-        weight.data = weight.data.T.contiguous()  # as it is in the file
-    same = bool(within(wrong(x), output))
+    show(where_stored(width))
     say(
         "GPT-2 computes x @ weight, nn.Linear x @ weight.T. Put in without "
-        "transposing, every shape still fits, and the output is "
-        + (
-            "the same: these weights equal their transposes."
-            if same
-            else "another one."
-        )
+        f"transposing, every shape still fits, and the output is {given}."
     )
-    follow = values["follow"]
-    labels = [tokens.label(tokens.piece_of(values["text"], i)) for i in inputs]
     say()
     say(
         f"Where {labels[follow]} (index {follow}) looks: "
         "its largest weights in each head"
     )
-    seen = []
-    for head, row in enumerate(weights[0, :, follow].cpu()):
-        top = row.topk(min(3, follow + 1))
-        pairs = zip(top.values.tolist(), top.indices.tolist(), strict=True)
-        seen.append((f"head {head + 1}", *(f"{labels[i]} {w:.2f}" for w, i in pairs)))
-    show(
-        Table(("", *("largest", "second", "third")[: min(3, follow + 1)]), tuple(seen))
-    )
-    c_attn = checkpoint.get(FORM.format(layer), width, 3 * width).to(device)
-    c_bias = checkpoint.get(f"h.{layer}.attn.c_attn.bias", 3 * width).to(device)
-    packed = torch.cat([mha.W_query(x), mha.W_key(x), mha.W_value(x)], dim=-1)
+    show(looks(weights, labels, follow))
     return tell(
         [
             (
