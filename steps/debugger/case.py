@@ -9,15 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from steps.debugger.build import (
-    Built,
-    Sizes,
-    invented,
-    is_mask,
-    make_lazy,
-    owner_of,
-    prepare,
-)
+from steps.debugger.arguments import Sizes
+from steps.debugger.build import Built, make_lazy, owner_of, prepare
+from steps.debugger.calls import invented, is_mask
 from steps.debugger.file import File
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge, stages_read
 from steps.debugger.load import first_line

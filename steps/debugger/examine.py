@@ -8,16 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from steps.debugger.apart import LONGEST, too_long
-from steps.debugger.build import (
-    Built,
-    Sizes,
-    build,
-    build_from,
-    hidden_modules,
-    meaning,
-    role_by_words,
-    unfilled,
-)
+from steps.debugger.arguments import Sizes, meaning, role_by_words, unfilled
+from steps.debugger.build import Built, build, build_from, hidden_modules
 from steps.debugger.case import Case, copy_of, make_case
 from steps.debugger.load import (
     TooLong,

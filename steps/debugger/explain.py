@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from steps.debugger.arguments import meaning
 from steps.debugger.bound import alias, binding, given
-from steps.debugger.build import meaning, owner_of
+from steps.debugger.build import owner_of
 from steps.debugger.case import Case, is_clean, is_clean_with
 from steps.debugger.file import RIGHT
 from steps.debugger.judge import AFTER, CONTEXTS

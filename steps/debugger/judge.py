@@ -1,5 +1,4 @@
-# ruff: noqa: E501 - sentences for the reader are kept whole
-"""Label every operation of a run with the stage it holds; find the first that holds none."""
+"""Label each operation of a run with its stage; find the first that holds none."""
 
 import re
 from dataclasses import dataclass, field
@@ -113,7 +112,7 @@ def judge(
 
 
 def own_weight(p: Projection) -> bool:
-    """Whether a linear call was given something made from the weight, not the weight."""
+    """Whether a linear call was given what was made from the weight, not the weight."""
     call = p.node.entry.call
     if call is None or len(call[1]) < 2:
         return False
@@ -201,7 +200,7 @@ def per_head_outputs(
     weights: dict[str, torch.Tensor],
     role_paths: set[str],
 ) -> list[Stage]:
-    """The output where every head has a projection of its own and the results are summed."""
+    """The output where each head has a projection of its own and these are summed."""
     lists: dict[str, list[str]] = {}
     for path, tensor in weights.items():
         if path not in role_paths and tensor.dim() == 2 and heads.D in tensor.shape:

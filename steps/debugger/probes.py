@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from steps.debugger.build import Sizes, make_lazy, owner_of, set_at
+from steps.debugger.arguments import Sizes
+from steps.debugger.build import make_lazy, owner_of, set_at
 from steps.debugger.case import Case, plainly
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis

@@ -1,5 +1,4 @@
-# ruff: noqa: E501 - sentences for the reader are kept whole
-"""Find a module's own projections of x, and which of them are queries, keys and values."""
+"""Find a module's own projections of x: which are queries, keys and values."""
 
 import itertools
 import math
@@ -14,7 +13,8 @@ from steps.pytorch import torch
 ROLE = re.compile(
     r"(?:w|to|in|fc|lin|linear|proj|map|c|my|x|a|head|attn|self|project|p)?"
     r"(q|quer(?:y|ies|ys)|k|keys?|v|vals?|values?)"
-    r"(?:s|w|p|h|t|in|proj|lin|layer|linear|net|map|fc|project|projection|weights?|heads?)?"
+    r"(?:s|w|p|h|t|in|proj|lin|layer|linear|net|map|fc|project|projection|weights?|"
+    r"heads?)?"
 )
 WORDS = {"q": "queries", "k": "keys", "v": "values"}
 
@@ -83,8 +83,8 @@ def token_axes(
 ) -> tuple[torch.Tensor, int] | None:
     """`value` as (B, T, rest), where it treats every token by itself, else None.
 
-    other: the same operation's result after one number of x was changed, at sequence and
-    token `at`; also returns how many numbers of that token changed.
+    other: the same operation's result after one number of x was changed, at sequence
+    and token `at`; also returns how many numbers of that token changed.
     """
     options: list[tuple[list[int], tuple[int, int]]] = []
     dims = list(range(value.dim()))
@@ -192,7 +192,7 @@ def projections(
 
 
 def unscaled(node: Node, value: torch.Tensor) -> torch.Tensor:
-    """The projection by the layer's own weight, where a number was multiplied into it."""
+    """The projection by the layer's own weight, where a number was put into it."""
     call = node.entry.call
     if node.entry.function != "linear" or call is None or len(call[1]) < 2:
         return value
@@ -216,7 +216,8 @@ def unscaled(node: Node, value: torch.Tensor) -> torch.Tensor:
 
 def contracts(node: Node) -> bool:
     """Whether the weight was multiplied as a matrix, not added or looked up."""
-    names = "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d addmm mm baddbmm tensordot bilinear"
+    names = "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d addmm mm baddbmm"
+    names += " tensordot bilinear"
     if node.entry.function in names.split():
         return True
     return any(
@@ -279,8 +280,8 @@ def read_pool(pool: list[Projection], counts: list[int], run: Run) -> Iterator[H
 def votes(
     run: Run, parts: torch.Tensor, names: tuple[str, ...]
 ) -> tuple[int, dict[str, int]]:
-    """How many rearrangements in the run hold one of the parts, and which part a variable
-    named for a role holds."""
+    """How many rearrangements in the run hold one of the parts, and which part is held
+    by a variable named for a role."""
     stages = [Stage(str(i), part, names, 2) for i, part in enumerate(parts)]
     count = 0
     roles: dict[str, int] = {}

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - sentences for the reader are kept whole
 """One recorded run of a module: its operations as a graph, and what each depends on."""
 
 import contextlib
@@ -137,7 +136,7 @@ class Watcher(Recorder):
 
 
 def wrapped(tensor: torch.Tensor) -> bool:
-    """Whether a tensor stands for many inside torch.vmap; it has no storage of its own."""
+    """Whether a tensor stands for many inside torch.vmap, and has no storage."""
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
@@ -192,7 +191,7 @@ DEEPEST = 200  # what is nested deeper, in lists or modules, is not looked at
 
 
 def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Every tensor that the module holds, by path, parameters or not, lists included."""
+    """Every tensor that the module holds, parameters or not, by path."""
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
     todo: list[tuple[str, Any, int]] = [("", module, 0)]

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - sentences for the reader are kept whole
 """The reference: every stage of attention, computed plainly from given q, k and v, and
 the match of a tensor with them.
 
@@ -79,7 +78,7 @@ def orders(shape: tuple[int, ...], sizes: tuple[tuple[str, int], ...]) -> tuple:
 
 
 def mixes(names: tuple[str, ...]) -> bool:
-    """Merged axes that no right route makes: features before heads, heads with tokens."""
+    """Axes merged as no right route does: heads after features, or with tokens."""
     for first, second in itertools.pairwise(names):
         if (first, second) in (("T", "D"), ("S", "D"), ("D", "T"), ("D", "S")):
             return True
@@ -112,8 +111,8 @@ def match(
 ) -> Label | None:
     """The stage, or a slice of it, that `value` holds; `total` is the sum of `value`.
 
-    Every axis may be anywhere, neighbours may be merged, and loops over sequences, heads
-    or tokens may hold one slice at a time.
+    Every axis may be anywhere, neighbours may be merged, and loops over sequences,
+    heads or tokens may hold one slice at a time.
     """
     if value.numel() == 0 or stage.numel % value.numel():
         return None

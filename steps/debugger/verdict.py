@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from steps.debugger.build import Sizes, fill
+from steps.debugger.arguments import Sizes, fill
 from steps.debugger.case import Case
 from steps.debugger.explain import blame, raised, return_place, two_roles
 from steps.debugger.file import File, one_based

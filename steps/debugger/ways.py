@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from steps.debugger.build import forwards, says_tokens_first
+from steps.debugger.calls import forwards, says_tokens_first
 from steps.debugger.case import Case, judge_run, masks_in, run_twice
 from steps.debugger.judge import stages_read
 from steps.debugger.load import first_line

@@ -1,0 +1,329 @@
+"""What a constructor is given, by the names of its parameters."""
+
+import contextlib
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from steps.errors import UserError
+from steps.pytorch import torch
+
+
+@dataclass
+class Sizes:
+    """What is asked for, all distinct, and no product of two equal to a third."""
+
+    B: int = 2
+    T: int = 7
+    d_in: int = 11
+    H: int = 4
+    D: int = 10
+    context: int = 13
+    p: float = 0.25  # of dropout; at 0.5 one could not tell 1/p from 1/(1-p)
+    bias: bool = False
+
+    @property
+    def d_out(self) -> int:
+        return self.H * self.D
+
+
+# What a constructor's parameter means, by its name without underscores: a field of
+# Sizes, its width, or a value that any module can be given.
+MEANINGS = {
+    "d_in": (
+        "din dimin indim inputdim dinput infeatures inputsize inputfeatures nin "
+        "inchannels indims inputdims inputwidth widthin insize querydim xdim "
+        "datadim keysize querysize valuesize"
+    ),
+    "d_out": (
+        "dout dimout outdim outputdim doutput outfeatures outputsize nout "
+        "outdims projdim dattn attndim outputdims outwidth widthout outsize "
+        "innerdim qkvdim allheadsize"
+    ),
+    "width": (
+        "embeddim dmodel nembd nembed dim hiddensize hiddendim embedsize embdim "
+        "embsize modeldim width channels nstate embeddingdim numhiddens hiddim "
+        "emb embeddingsize dims modelwidth dembed demb embed embedding "
+        "modelsize dimmodel nembeddings nfeatures features featuresize featdim "
+        "hidden nhidden size embeds embeddim numfeatures units c e k dm"
+    ),
+    "H": (
+        "numheads nheads heads nhead numattentionheads h nheads headcount "
+        "numberofheads headnum attentionheads nattnheads numhead nh numberheads "
+        "attnheads nattentionheads numkeyvalueheads numkvheads nkvheads nkvhead "
+        "numkvgroups nkvgroups kvheads numkvhead nquerygroups numquerygroups"
+    ),
+    "context": (
+        "contextlength blocksize maxlen maxseqlen seqlen maxpositionembeddings "
+        "nctx ctxlen maxlength contextsize npositions sequencelength "
+        "maxsequencelength ctx t window maxcontext maxcontextlength contextlen "
+        "maxtokens maxpositions maxblocksize context maxcontextlen numtokens "
+        "ntokens maxseqlength tmax maxt contextwindow maxtimesteps length "
+        "maxsequence supportedcontextlength maxpos seqlength maxlens block"
+    ),
+    "D": (
+        "headdim headsize dimhead dhead dk dv dkey dvalue dq headwidth "
+        "dimperhead sizeperhead perheaddim headdims dh attentionheadsize keydim "
+        "valuedim widthperhead headdimension hs kvchannels"
+    ),
+    "p": (
+        "dropout drop p dropoutrate attnpdrop attndrop dropoutp pdrop "
+        "residpdrop prob dropoutprob residdrop projdrop attndropout "
+        "residdropout dropprob pdropout attentiondropout "
+        "attentionprobsdropoutprob hiddendropoutprob attnprob rate droprate "
+        "dropoutattn dropoutratio projdropout resdropout attnp projp residp "
+        "pattn presid dropoutprobability attnprobdrop dropoutresid"
+    ),
+    "bias": (
+        "qkvbias bias usebias biasqkv addbias hasbias attnbias attentionbias "
+        "qvbias biases withbias projbias outbias"
+    ),
+    "true": (
+        "causal iscausal masked usemask batchfirst isdecoder autoregressive "
+        "mask applymask usecausalmask causalmask maskfuture scaleattnweights "
+        "scaleattn"
+    ),
+    "false": (
+        "flash useflash crossattention iscrossattention usecache "
+        "returnattention qknorm needweights outputattentions returnweights "
+        "verbose debug scaleattnbyinverselayeridx reorderandupcastattn "
+        "normfirst prenorm kvcache useropeusesdpa training"
+    ),
+    "layer": "layeridx layerid layer idx",
+    "eps": "layernormeps layernormepsilon eps rmsnormeps normeps",
+}
+MEANING = {name: key for key, names in MEANINGS.items() for name in names.split()}
+
+
+def plain(name: str) -> str:
+    """A name's letters, in lower case."""
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
+def meaning(name: str) -> str | None:
+    """What a parameter's name means: a key of MEANINGS, or None."""
+    letters = plain(name)
+    if letters in MEANING:
+        return MEANING[letters]
+    if letters.endswith(("dropout", "pdrop", "dropprob", "dropoutprob")):
+        return "p"
+    return "bias" if letters.endswith("bias") else None
+
+
+GUESSES = [
+    ({"head", "heads", "nheads"}, {"dim", "dims", "size", "width", "dimension"}, "D"),
+    ({"head", "heads", "nheads"}, set(), "H"),
+    ({"dropout", "drop"}, set(), "p"),
+    ({"bias"}, set(), "bias"),
+    ({"idx", "index", "layer", "id"}, set(), "layer"),
+    (
+        {"len", "length", "context", "ctx", "positions", "tokens", "seq"},
+        set(),
+        "context",
+    ),
+    ({"out", "output"}, set(), "d_out"),
+    ({"in", "input"}, set(), "d_in"),
+    (
+        {"embed", "embedding", "emb", "model", "hidden", "width", "dim", "dims"}
+        | {"dimension", "dimensions", "channels", "features", "size", "e"},
+        set(),
+        "width",
+    ),
+]  # fmt: skip
+
+
+def guess(name: str) -> str | None:
+    """The meaning that the words of a required parameter's unknown name suggest."""
+    words = {w.lower() for w in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+    for some, also, what in GUESSES:
+        if words & some and (not also or words & also):
+            return what
+    return None
+
+
+def value_for(what: str, sizes: Sizes) -> Any:
+    fixed = {
+        "true": True,
+        "false": False,
+        "layer": 0,
+        "eps": 1e-5,
+        "width": sizes.d_out,
+    }
+    return fixed[what] if what in fixed else getattr(sizes, what)
+
+
+class Config(dict):
+    """A config object that answers to any usual name, as attribute or key."""
+
+    def __init__(self, sizes: Sizes, asked: dict[str, str]) -> None:
+        super().__init__()
+        self._sizes = sizes
+        self._asked = asked
+
+    def _find(self, name: str) -> Any:
+        if dict.__contains__(self, name):
+            return dict.__getitem__(self, name)
+        what = meaning(name)
+        if name.strip("_") == "attn_implementation":
+            return "eager"
+        if what is None:
+            raise KeyError(name)
+        self._asked[name] = what
+        return value_for(what, self._sizes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self._find(name)
+        except KeyError:
+            raise AttributeError(f"the config has no {name!r}") from None
+
+    def __missing__(self, name: str) -> Any:
+        return self._find(name)
+
+    def keys(self) -> Any:
+        self._asked["**"] = "all"  # read as a whole: which fields it has is not known
+        return super().keys()
+
+    def items(self) -> Any:
+        self._asked["**"] = "all"
+        return super().items()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self._find(name)
+        except KeyError:
+            return default
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, name) or (
+            isinstance(name, str) and meaning(name) is not None
+        )
+
+
+def role_by_words(cls: type, name: str) -> bool:
+    """Whether a parameter has a meaning only by the words in its name."""
+    parameter = inspect.signature(cls).parameters.get(name)
+    return (
+        parameter is not None
+        and parameter.default is parameter.empty
+        and meaning(name) is None
+        and guess(name) not in (None, "H", "p", "bias")
+        and len(plain(name)) > 1
+    )
+
+
+def unfilled(cls: type, name: str) -> UserError:
+    return UserError(
+        f"cannot fill the parameter {name!r} of {cls.__name__}; "
+        f'say how to make it with --build "{cls.__name__}(...)"'
+    )
+
+
+def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
+    """Arguments of the constructor, by keyword; in `named`, what each one means.
+
+    Raises UserError naming a required parameter of which nothing is known.
+    """
+    try:
+        signature = inspect.signature(cls)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"the constructor of {cls.__name__} has no signature; use --build"
+        ) from None
+    parameters = [
+        p
+        for p in signature.parameters.values()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    names = [plain(p.name) for p in parameters]
+    filled: dict[str, Any] = {}
+    for parameter in parameters:
+        name = parameter.name
+        required = parameter.default is parameter.empty
+        config = config_for(parameter, sizes, named)
+        if config is not None:
+            filled[name] = config
+        elif required and name == "device":
+            filled[name] = torch.device("cpu")
+        else:
+            what = role_of(parameter, names)
+            if what is None and required and parameter.annotation not in OTHER_KINDS:
+                what = guess(name)
+            if what is None and required:
+                raise unfilled(cls, name)
+            if what is not None and (required or replaces(what, parameter.default)):
+                named[name] = what
+                filled[name] = value_for(what, sizes)
+    return filled
+
+
+OTHER_KINDS = (str, dict, list)  # annotations of what is neither a size nor a rate
+
+
+def replaces(what: str, default: Any) -> bool:
+    """Whether a parameter that has a default is given a value all the same."""
+    if what in ("layer", "eps", "false"):
+        return False
+    if what in ("true", "bias"):
+        return isinstance(default, bool)
+    if what == "p":
+        return not isinstance(default, bool)
+    return what != "D" or default is not None
+
+
+def role_of(parameter: inspect.Parameter, names: list[str]) -> str | None:
+    """The meaning of one parameter, given the others' names."""
+    what, letters = meaning(parameter.name), plain(parameter.name)
+    others = {MEANING[n] for n in names if n in MEANING and n != letters}
+    if isinstance(parameter.default, bool):  # a switch, whatever it is called
+        return what if what in ("true", "false", "bias") else None
+    if letters == "k" and "h" in names:
+        return "width"
+    if letters == "d":
+        return "d_in" if "d_out" in others else "width"
+    if letters == "n":
+        return "context" if "H" in others else "H"
+    if "d_in" in others:
+        return what
+    if "D" in others and letters in INPUTS:
+        return "width" if "d_out" in others else "d_in"
+    if what == "width" and ("d_out" in others or ("D" in others and "H" not in others)):
+        return "d_in"
+    return what
+
+
+# Beside a width of each head, these say how wide the input is.
+INPUTS = ("dim", "querydim", "embed", "embeddim", "nembd", "width", "dmodel")
+CONFIGS = (
+    *("config", "cfg", "conf", "c", "args", "params", "hparams", "hps", "settings"),
+    "opt",
+)
+
+
+def config_for(
+    parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str]
+) -> Any:
+    """A config object where the parameter is one."""
+    if parameter.name.lower().strip("_") not in CONFIGS:
+        return None
+    if parameter.default is not parameter.empty and parameter.default is not None:
+        return None
+    kind = parameter.annotation
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        values = {}
+        for item in dataclasses.fields(kind):
+            what = meaning(item.name)
+            if what and item.init:
+                values[item.name] = value_for(what, sizes)
+                named[item.name] = what
+        with contextlib.suppress(Exception):
+            return kind(**values)
+    return Config(sizes, named)
