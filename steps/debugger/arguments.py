@@ -20,6 +20,7 @@ class Sizes:
     T: int = 7
     d_in: int = 11
     H: int = 4
+    KV: int = 2  # heads of keys and values, where the class lets them be fewer
     D: int = 10
     context: int = 13
     p: float = 0.25  # of dropout; at 0.5 one could not tell 1/p from 1/(1-p)
@@ -48,22 +49,29 @@ MEANINGS = {
         "embsize modeldim width channels nstate embeddingdim numhiddens hiddim "
         "emb embeddingsize dims modelwidth dembed demb embed embedding "
         "modelsize dimmodel nembeddings nfeatures features featuresize featdim "
-        "hidden nhidden size embeds embeddim numfeatures units c e k dm"
+        "hidden nhidden size embeds numfeatures units c e k dm nx numunits "
+        "nunits embedsz"
     ),
     "H": (
-        "numheads nheads heads nhead numattentionheads h nheads headcount "
+        "numheads nheads heads nhead numattentionheads h headcount "
         "numberofheads headnum attentionheads nattnheads numhead nh numberheads "
-        "attnheads nattentionheads numkeyvalueheads numkvheads nkvheads nkvhead "
-        "numkvgroups nkvgroups kvheads numkvhead nquerygroups numquerygroups"
+        "attnheads nattentionheads nq nqheads numqheads numqueryheads "
+        "nqueryheads"
+    ),
+    "KV": (
+        "numkeyvalueheads numkvheads nkvheads nkvhead numkvgroups nkvgroups "
+        "kvheads numkvhead nquerygroups numquerygroups nkv nkvh "
+        "kvgroups"
     ),
     "context": (
         "contextlength blocksize maxlen maxseqlen seqlen maxpositionembeddings "
         "nctx ctxlen maxlength contextsize npositions sequencelength "
-        "maxsequencelength ctx t window maxcontext maxcontextlength contextlen "
+        "maxsequencelength ctx t maxcontext maxcontextlength contextlen "
         "maxtokens maxpositions maxblocksize context maxcontextlen numtokens "
         "ntokens maxseqlength tmax maxt contextwindow maxtimesteps length "
-        "maxsequence supportedcontextlength maxpos seqlength maxlens block"
+        "maxsequence supportedcontextlength maxpos seqlength maxlens"
     ),
+    "span": "window block windowsize windowlength localwindow",
     "D": (
         "headdim headsize dimhead dhead dk dv dkey dvalue dq headwidth "
         "dimperhead sizeperhead perheaddim headdims dh attentionheadsize keydim "
@@ -151,6 +159,7 @@ def value_for(what: str, sizes: Sizes) -> Any:
         "layer": 0,
         "eps": 1e-5,
         "width": sizes.d_out,
+        "span": sizes.context,  # how far a token looks: never less than the input
     }
     return fixed[what] if what in fixed else getattr(sizes, what)
 
@@ -244,11 +253,12 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     names = [plain(p.name) for p in parameters]
+    known = [name for name in names if meaning(name)]
     filled: dict[str, Any] = {}
     for parameter in parameters:
         name = parameter.name
         required = parameter.default is parameter.empty
-        config = config_for(parameter, sizes, named)
+        config = config_for(parameter, sizes, named, len(known) < 2)
         if config is not None:
             filled[name] = config
         elif required and name == "device":
@@ -293,9 +303,9 @@ def role_of(parameter: inspect.Parameter, names: list[str]) -> str | None:
         return "context" if "H" in others else "H"
     if "d_in" in others:
         return what
-    if "D" in others and letters in INPUTS:
+    if "H" in others and "D" in others and letters in INPUTS:
         return "width" if "d_out" in others else "d_in"
-    if what == "width" and ("d_out" in others or ("D" in others and "H" not in others)):
+    if what == "width" and "d_out" in others:
         return "d_in"
     return what
 
@@ -309,10 +319,14 @@ CONFIGS = (
 
 
 def config_for(
-    parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str]
+    parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str], alone: bool
 ) -> Any:
-    """A config object where the parameter is one."""
-    if parameter.name.lower().strip("_") not in CONFIGS:
+    """A config object where the parameter is one.
+
+    alone: no other parameter has a meaning; then "c" is one, else a number of channels.
+    """
+    name = parameter.name.lower().strip("_")
+    if name not in CONFIGS or (name == "c" and not alone):
         return None
     if parameter.default is not parameter.empty and parameter.default is not None:
         return None

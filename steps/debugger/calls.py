@@ -20,7 +20,7 @@ def is_mask(name: str) -> bool:
 
 
 TOKENS = re.compile(
-    r"t|l|len|length|tokens|(seq|sequence|tgt|src|query|q|num|n|target|source)_?"
+    r"t|s|l|sq|len|length|tokens|(seq|sequence|tgt|src|query|q|num|n|target|source)_?"
     r"(len|length|tokens|size)?(_q)?|time|steps|timesteps"
 )
 SEQUENCES = re.compile(r"b|bs|bsz|batch|batches|(n|num)?_?batch(es)?(_size)?|mb_size")

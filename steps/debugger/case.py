@@ -241,7 +241,8 @@ def claims_causal(
     words = " ".join(type(part).__name__ for part in module.modules()).lower()
     if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
         return True
-    if built is not None and set(built.named.values()) & {"context", "true"}:
+    told = set(built.named.values()) if built is not None else set()
+    if "true" in told or ("context" in told and not positions(module, built)):
         return True
     for path, tensor in state_of(module).items():
         square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] >= T
@@ -254,6 +255,15 @@ def claims_causal(
         names = inspect.signature(module.forward).parameters
         return asked and any(is_mask(n) or "causal" in n.lower() for n in names)
     return False
+
+
+def positions(module: nn.Module, built: Built | None) -> bool:
+    """Whether there is a learnt vector for each position: what a context is for."""
+    context = built.sizes.context if built is not None else 0
+    return any(
+        context in tensor.shape[:-1] and tensor.shape[-1] != context
+        for tensor in module.parameters()
+    )
 
 
 # ---------------------------------------------------------------- run

@@ -1,6 +1,7 @@
 """Name the line that is to blame: from the first wrong result back to its cause."""
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -134,6 +135,11 @@ def result_thrown_away(case: Case) -> Diagnosis | None:
             f"read {made}",
             seen_at=case.seen,
         )
+    return thrown_away(case, lost, f"the result ({held})", case.seen)
+
+
+def thrown_away(case: Case, lost: Node, result: str, seen: int | None) -> Diagnosis:
+    """The fault of an operation whose result nothing takes; it shows at line `seen`."""
     name, better = lost.entry.function, f"assign it: name = {lost.entry.expression}"
     if name == "masked_fill":
         better += ", or masked_fill_ to change the tensor in place"
@@ -141,10 +147,10 @@ def result_thrown_away(case: Case) -> Diagnosis | None:
         lost,
         "result thrown away",
         f"{name} returns a new tensor and leaves the old one as it was; nothing takes "
-        f"the result ({held}), so line {case.seen} goes on with the old one.",
+        f"{result}, so line {seen} goes on with the old one.",
         "a tensor that nothing reads",
         better,
-        seen_at=case.seen,
+        seen_at=seen,
     )
 
 
@@ -640,13 +646,10 @@ def unprojected(case: Case) -> Diagnosis | None:
 
 
 def one_layer_twice(case: Case) -> Diagnosis | None:
-    owners: dict[tuple[str, ...], str] = {}
     heads = case.judged.heads
-    for role, ps in heads.roles.items() if not heads.layout else ():
-        for p in ps[:1]:
-            earlier = owners.setdefault(p.paths, role)
-            if earlier == role:
-                continue
+    firsts = {r: ps[0] for r, ps in heads.roles.items() if ps and not heads.layout}
+    for (earlier, before), (role, p) in itertools.combinations(firsts.items(), 2):
+        if p.same_as(before):
             one, other, at = WORDS[earlier], WORDS[role], misnamed(case, p)
             return case.file.fault(
                 made_twice(case, p) or at,
@@ -678,7 +681,7 @@ def made_twice(case: Case, p: Projection) -> Place | None:
 
 def misnamed(case: Case, p: Projection) -> Node:
     """Of a layer's uses the one named for another role, else the second."""
-    uses = [other.node for other in case.found if other.paths == p.paths]
+    uses = [other.node for other in case.found if other.same_as(p)]
     role = role_in(p.layer)
     for node in uses if role else ():
         if role_in(node.entry.name or "") not in (None, role):
@@ -688,10 +691,9 @@ def misnamed(case: Case, p: Projection) -> Node:
 
 def one_head_twice(case: Case) -> Diagnosis | None:
     for role, ps in case.judged.heads.roles.items():
-        seen: dict[tuple[str, ...], int] = {}
-        for number, p in enumerate(ps):
-            earlier = seen.setdefault(p.paths, number)
-            if earlier == number:
+        pairs = itertools.combinations(enumerate(ps, 1), 2)
+        for (earlier, before), (number, p) in pairs:
+            if not p.same_as(before):
                 continue
             place = p.node.entry.place
             if not sibling_unused(case, p.paths[0]):
@@ -701,7 +703,7 @@ def one_head_twice(case: Case) -> Diagnosis | None:
             return case.file.fault(
                 place,
                 "projection",
-                f"Heads {earlier + 1} and {number + 1} use the same weights "
+                f"Heads {earlier} and {number} use the same weights "
                 f"({p.layer}), so they are one head computed twice.",
                 f"one layer for the {WORDS[role]} of several heads",
                 "a layer of its own for every head",

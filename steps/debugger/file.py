@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from steps.walk.source import Place, Source, span
 
 RIGHT = {
     "split": "tensor.view(b, num_tokens, num_heads, head_dim).transpose(1, 2)",
+    "repeat": "tensor.repeat_interleave(num_heads // num_kv_heads, dim=1)",
     "scores": "queries @ keys.transpose(-2, -1), with (b, num_heads, num_tokens, "
     "head_dim) each",
     "scale": "scores / head_dim**0.5",
@@ -24,6 +26,9 @@ RIGHT = {
     "projection": "queries, keys and values each from x, each through a layer of its "
     "own",
 }
+
+
+NO_GRADIENTS = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
 class File:
@@ -109,6 +114,21 @@ class File:
         """Where a method is defined."""
         found = (f for f in self.functions(owner) if f.name == name)
         return next(map(self.place, found), None)
+
+    def without_gradients(self, line: int) -> Place | None:
+        """The innermost no_grad around a line, of a `with` or a decorator."""
+        found = None
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.With):
+                heads = [item.context_expr for item in node.items]
+            elif isinstance(node, ast.FunctionDef):
+                heads = node.decorator_list
+            else:
+                continue
+            if heads and heads[0].lineno <= line <= (node.end_lineno or 0):
+                switches = [h for h in heads if NO_GRADIENTS.search(ast.unparse(h))]
+                found = self.place(switches[0]) if switches else found
+        return found
 
     def inside(
         self, owner: Any, name: str, holds: Callable[[ast.AST], bool]

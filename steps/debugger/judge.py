@@ -9,6 +9,8 @@ from steps.debugger.stages import Label, Reference, Stage, match
 from steps.pytorch import torch
 
 OUTPUT, CONTEXTS, AFTER = 8, 7, 9
+BHTD, BHSD = ("B", "H", "T", "D"), ("B", "H", "S", "D")
+SHARED = ", each for several heads"  # keys and values that are still to be repeated
 
 
 @dataclass
@@ -55,12 +57,19 @@ def judge(
     role_paths = {path for p in found for path in p.paths}
     add_packed(reference, heads)
     if base is not None:
-        reference.stages.append(
-            Stage("queries, as projected", base[0], ("B", "H", "T", "D"), 1)
-        )
-        reference.stages.append(
-            Stage("keys, as projected", base[1], ("B", "H", "S", "D"), 1)
-        )
+        reference.stages += [
+            Stage("queries, as projected", base[0], BHTD, 1),
+            Stage("keys, as projected", base[1], BHSD, 1),
+        ]
+    if heads.kv_heads:
+        repeats = heads.H // heads.kv_heads
+        given = {"keys": heads.k, "values": heads.v}
+        if base is not None:
+            given["keys, as projected"] = base[1]
+        reference.stages += [
+            Stage(f"{name}{SHARED}", tensor[:, ::repeats], BHSD, 1)
+            for name, tensor in given.items()
+        ]
     outputs = add_outputs(reference, heads, weights, role_paths)
     spare = any(t.dim() >= 2 and path not in role_paths for path, t in weights.items())
     for node in run.nodes:
@@ -218,7 +227,9 @@ def per_head_outputs(
                 part = part + bias.double()
             value = part if value is None else value + part
         assert value is not None
-        return [Stage("output", value, ("B", "T", "E"), OUTPUT)]
+        biases = [t for t in weights.values() if t.shape == value.shape[-1:]]
+        sums = [value, *(value + bias.double() for bias in biases)]
+        return [Stage("output", total, ("B", "T", "E"), OUTPUT) for total in sums]
     return []
 
 

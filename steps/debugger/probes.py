@@ -12,6 +12,7 @@ from steps.debugger.arguments import Sizes
 from steps.debugger.build import make_lazy, owner_of, set_at
 from steps.debugger.case import Case, plainly
 from steps.debugger.load import first_line
+from steps.debugger.padding import padding
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, Run, state_of
 from steps.debugger.symptoms import first
@@ -35,6 +36,7 @@ def first_fault(case: Case) -> Diagnosis | None:
         other_device,
         other_lengths,
         strong_scores,
+        padding,
         bias_flag,
         width_not_divisible,
     )
@@ -187,6 +189,12 @@ def unused_layers(case: Case) -> Diagnosis | None:
     return None
 
 
+def in_part(grad: torch.Tensor) -> bool:
+    """Whether the gradient of some rows, or of some columns, is 0 throughout."""
+    none = grad == 0
+    return any(bool(none.movedim(d, 0).flatten(1).all(1).any()) for d in (0, -1))
+
+
 def gradients(case: Case) -> Diagnosis | None:
     """A weight that the output depends on and no gradient reaches."""
     module = case.copied()
@@ -212,7 +220,12 @@ def gradients(case: Case) -> Diagnosis | None:
         with torch.enable_grad():
             total = run.output.pow(2).sum()
         grads = torch.autograd.grad(total, wide, allow_unused=True)
-        lost = [path for path, grad in zip(lost, grads, strict=True) if grad is None]
+        projecting = {path for p in case.found for path in p.paths}
+        lost = [
+            path
+            for path, grad in zip(lost, grads, strict=True)
+            if grad is None or (path in projecting and in_part(grad))
+        ]
     if not lost:
         return None
     for node in run.nodes:
@@ -220,11 +233,14 @@ def gradients(case: Case) -> Diagnosis | None:
         given = any(t.requires_grad for t in node.entry.inputs)
         if given and made.is_floating_point() and not made.requires_grad:
             return case.file.fault(
-                node,
+                case.file.without_gradients(node.line) or node,
                 "training",
-                f"No gradient goes through it: {lost[0]!r} is used and never trained.",
+                f"No gradient goes through it: {lost[0]!r}, or a part of it, is used "
+                "and never trained.",
                 "a result cut off from its weights",
                 "the tensor itself, without detach(), .data or no_grad()",
+                seen_at=node.line,
+                node=node,
             )
     return case.file.fault(
         next((node for node in run.nodes if lost[0] in node.params), None),

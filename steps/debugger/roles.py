@@ -50,6 +50,10 @@ class Projection:
     def width(self) -> int:
         return self.value.shape[-1]
 
+    def same_as(self, other: "Projection") -> bool:
+        """Whether one layer made both of the same numbers, not of slices of it."""
+        return self.paths == other.paths and torch.equal(self.value, other.value)
+
 
 @dataclass
 class Heads:
@@ -192,26 +196,41 @@ def projections(
 
 
 def unscaled(node: Node, value: torch.Tensor) -> torch.Tensor:
-    """The projection by the layer's own weight, where a number was put into it."""
+    """The projection by the layers' own weights, where a number was put into them."""
     call = node.entry.call
     if node.entry.function != "linear" or call is None or len(call[1]) < 2:
         return value
     x, weight, *bias = call[1]
-    own = next((t for t in node.params.values() if t.shape == weight.shape), None)
-    if (
-        own is None
-        or own is weight
-        or own.untyped_storage()._cdata == weight.untyped_storage()._cdata
-    ):
-        return value
     given = (bias or [call[2].get("bias")])[0]
-    own_bias = None
+    known = {t.untyped_storage()._cdata for t in node.params.values()}
+    if weight.untyped_storage()._cdata in known:
+        return value
+    own, factors = without_factors(weight, list(node.params.values()))
     if given is not None:
-        own_bias = next(
-            (t for t in node.params.values() if t.shape == given.shape), given
-        )
-    plain = torch.nn.functional.linear(x, own, own_bias).double().detach()
+        given = next((t for t in node.params.values() if t.shape == given.shape), given)
+        if given.untyped_storage()._cdata not in known:
+            given = given / factors
+    plain = torch.nn.functional.linear(x, own, given).double().detach()
     return plain if plain.shape == value.shape else value
+
+
+def without_factors(
+    weight: torch.Tensor, owns: list[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A weight made of the module's own, with their numbers; each row's factor, too."""
+    plain, factors = (
+        weight.detach().clone(),
+        torch.ones(len(weight), dtype=weight.dtype),
+    )
+    for own in owns:
+        if own.dim() != 2 or own.shape[1:] != weight.shape[1:]:
+            continue
+        for start in range(len(weight) - len(own) + 1):
+            rows = slice(start, start + len(own))
+            ratio = weight[rows] / own
+            if bool((ratio - ratio[0, 0]).abs().max() < 1e-9 * ratio[0, 0].abs()):
+                plain[rows], factors[rows] = own.detach(), ratio[0, 0].detach()
+    return plain, factors
 
 
 def contracts(node: Node) -> bool:
@@ -272,6 +291,8 @@ def read_pool(pool: list[Projection], counts: list[int], run: Run) -> Iterator[H
         if packed.width % 3 == 0 and (len(pool) == 1 or packed.width == max(widths)):
             yield from from_packed(packed, counts, run)
             break
+    if len(pool) == 1:
+        yield from from_shared(pool[0], counts, run)
     if len(pool) == 2:
         yield from from_two(pool, counts, run)
         yield from separate(pool, counts)
@@ -483,6 +504,31 @@ def from_packed(packed: Projection, counts: list[int], run: Run) -> Iterator[Hea
                 yield Heads(q, k, v, roles, layout=" ".join(layout))
 
 
+def from_shared(packed: Projection, counts: list[int], run: Run) -> Iterator[Heads]:
+    """One layer for all three, with fewer heads of keys and values than of queries.
+
+    Either all queries, then all keys, then all values; or that for each group of heads.
+    """
+    B, T, F = packed.value.shape
+    roles = {r: [packed] for r in "qkv"}
+    pairs = [(H, few) for H in counts for few in range(1, H) if H % few == 0]
+    sizes = {n for node in run.nodes for t in node.params.values() for n in t.shape}
+    for H, few in pairs:
+        D, rest = divmod(F, H + 2 * few)
+        if rest or H * D not in sizes:  # the heads' contexts are joined, and projected
+            continue
+        whole = packed.value.view(B, T, H + 2 * few, -1).movedim(2, 1)
+        by_group = whole.unflatten(1, (few, -1)).movedim(2, 0)  # (H/few + 2, B, few,..)
+        in_turn = whole.split((H, few, few), 1)
+        grouped = by_group[:-2].movedim(0, 2).flatten(1, 2), *by_group[-2:]
+        for (q, k, v), layout in (
+            (in_turn, "all queries, all keys, all values"),
+            (grouped, "queries, keys, values of each group"),
+        ):
+            k, v = (part.repeat_interleave(H // few, 1) for part in (k, v))
+            yield Heads(q, k, v, roles, layout=layout, kv_heads=few)
+
+
 def from_two(pool: list[Projection], counts: list[int], run: Run) -> Iterator[Heads]:
     """Queries by themselves, keys and values packed (or values alone, and so on)."""
     pairs = [(pool[0], pool[1]), (pool[1], pool[0])]
@@ -557,7 +603,9 @@ def changed_heads(
     itself, as rotary positions or a norm do, or None where nothing did that."""
     if len(run.nodes) != len(other.nodes):
         return None
-    B, _, T, _ = heads.q.shape
+    B, H, T, _ = heads.q.shape
+    repeats = H // heads.kv_heads if heads.kv_heads else 1
+    made = {"q": heads.q, "k": heads.k[:, ::repeats]}
     found: dict[str, torch.Tensor] = {}
     of: dict[Node, set[str]] = {}
     for node, twin in zip(run.nodes, other.nodes, strict=True):
@@ -566,7 +614,7 @@ def changed_heads(
             continue
         value, total = node.value.double(), float(node.value.sum())
         roles = set().union(*(of.get(n, set()) for n in node.inputs))
-        for role, tensor in (("q", heads.q), ("k", heads.k)):
+        for role, tensor in made.items():
             stage = Stage(role, tensor, ("B", "H", "T", "D"), 2)
             if match(value, stage, total, MERGED):
                 roles = {role}
@@ -574,7 +622,7 @@ def changed_heads(
         if len(roles) != 1:
             continue
         role = next(iter(roles))
-        tensor = heads.q if role == "q" else heads.k
+        tensor = made[role]
         if (
             value.numel() != tensor.numel()
             or token_axes(value, twin.value, B, T, at) is None
@@ -593,7 +641,8 @@ def changed_heads(
                 break
     if not found:
         return None
-    q, k = found.get("q", heads.q), found.get("k", heads.k)
+    q, k = found.get("q", heads.q), found.get("k", made["k"])
+    k = k.repeat_interleave(repeats, 1)
     lengths = [
         torch.allclose(a.norm(dim=-1), b.norm(dim=-1), rtol=1e-4)
         for a, b in ((q, heads.q), (k, heads.k))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from steps.debugger.judge import CONTEXTS, Judgement
+from steps.debugger.judge import CONTEXTS, SHARED, Judgement
 from steps.debugger.run import Node
 from steps.debugger.stages import Label, Reference, Stage
 from steps.pytorch import torch
@@ -48,6 +48,7 @@ def symptom(judgement: Judgement, node: Node) -> Symptom:
         not_a_number,
         wrong_factor,
         wrong_turn,
+        wrong_repeat,
         wrong_places,
         wrong_product,
         wrong_mask,
@@ -245,6 +246,22 @@ def wrong_turns(reference: Reference) -> Iterator[tuple[torch.Tensor, str, str]]
         "softmax",
         "A second softmax over the weights: blocked tokens get weight again.",
     )
+
+
+def wrong_repeat(result: Result) -> Symptom | None:
+    """Keys or values that several heads share, dealt out to the wrong ones."""
+    for label in result.labels:
+        more = result.value.numel() // label.stage.numel
+        if label.stage.name.endswith(SHARED) and more > 1:
+            heads = label.stage.tensor.shape[1]
+            return (
+                "repeat",
+                f"The {heads} heads of {label.stage.name.split(',')[0]} are repeated "
+                f"in an order that gives some of the {heads * more} heads of queries "
+                "another head's: neighbouring heads of queries share one.",
+                f"each repeated {more} times, shape {result.shape}",
+            )
+    return None
 
 
 def wrong_places(result: Result) -> Symptom | None:

@@ -1,6 +1,7 @@
 """The verdict on a module: a fault, no fault, or why it cannot be told."""
 
 import inspect
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,10 @@ from steps.debugger.run import Node, place_of
 from steps.errors import UserError
 from steps.pytorch import torch
 
+# A size given where a pair of them, a layer or a config was wanted.
+OTHER_KIND = re.compile(
+    r"'(int|float)' object (is not (subscriptable|iterable|callable)|has no len)"
+)
 OWN_CHECK = ("raise", "assert")  # what a reader's own check starts with
 
 
@@ -118,16 +123,18 @@ def another_kind(judgement: Judgement, finding: Diagnosis | None) -> str:
         [judgement.labels.get(n) for n in fault.inputs] if fault is not None else []
     )
     names = [label.stage.name for label in labels if label is not None]
-    if fault is None or not names or not all(n.startswith("scores") for n in names):
+    scores = all(n.startswith("scores") for n in names)
+    fused = fault is not None and "scaled_dot_product" in fault.entry.function
+    if fault is None or not names or not (scores or fused):
         return ""
     learnt = any(t.dim() >= 2 for t in fault.params.values())
     if not learnt and not any(graded(t) for t, _ in fault.constants):
         return ""
     what = "learnt numbers" if learnt else "numbers that grow with the distance"
     return (
-        f"At line {fault.line} {what} are added to the scores (positions, perhaps), "
-        "which the article does not do and which cannot be judged here. Up to there "
-        "all is right."
+        f"At line {fault.line} {what} change the scores (positions, perhaps), which "
+        "the article does not do and which cannot be judged here. Up to there all is "
+        "right."
     )
 
 
@@ -271,9 +278,11 @@ def constructor_raised(
     result.examined = call
     last = traceback.extract_tb(error.__traceback__)[-1].filename
     blind = not given and inspect.signature(cls).parameters  # as with *args alone
+    other = isinstance(error, TypeError) and OTHER_KIND.search(said)
     own = last == path and result.statement.lstrip().startswith(OWN_CHECK)
     ours = last == fill.__code__.co_filename  # a config that lacks the name
-    if own or ours or blind or result.line is None or isinstance(error, AssertionError):
+    refused = isinstance(error, AssertionError) or result.line is None
+    if own or ours or blind or other or refused:
         return Diagnosis(
             path,
             "cannot tell",

@@ -8,6 +8,7 @@ from steps.debugger.calls import forwards, says_tokens_first
 from steps.debugger.case import Case, judge_run, masks_in, run_twice
 from steps.debugger.judge import stages_read
 from steps.debugger.load import first_line
+from steps.debugger.run import Run
 from steps.errors import UserError
 from steps.pytorch import nn, torch
 
@@ -69,6 +70,7 @@ def ways(case: Case) -> Iterator[Case]:
 def tried(case: Case) -> Iterator[Case]:
     """The case run under each way to call it, but for masks that cannot fit."""
     fits = ""  # the first shape of a mask with which it did not raise
+    plain: Run | None = None  # one without a mask
     before, stuck = "", False  # what it raised without a mask, and so with any
     for case_now in ways(case):
         shape = case_now.mask_shape
@@ -79,11 +81,24 @@ def tried(case: Case) -> Iterator[Case]:
             continue  # no shape fits as booleans, nor as numbers to be added
         run_twice(case_now)
         error = case_now.run.error
+        if shape and error is None and plain and widened(case_now.run, plain):
+            continue
+        plain = plain if shape or error is not None else case_now.run
         stuck = bool(shape and error is not None and str(error) == before)
         before = before if shape else str(error)
         if error is None:
             fits = fits or shape
         yield case_now
+
+
+def widened(run: Run, plain: Run) -> bool:
+    """Whether an operation's result has more axes than without the mask."""
+    axes = {node.entry.place: node.value.dim() for node in plain.nodes if node.uses_x}
+    return any(
+        node.value.dim() > axes.get(node.entry.place, node.value.dim())
+        for node in run.nodes
+        if node.uses_x
+    )
 
 
 def attempted(case: Case) -> list[Case]:
