@@ -23,8 +23,14 @@ def equal(got: Any, expected: Any) -> Outcome:
 
 
 def close(got: Any, expected: Any, atol: float = 1e-5) -> Outcome:
-    """Tensors of one shape, no element further than `atol` from the expected one."""
-    return _tensors(got, expected, atol)
+    """Tensors of one shape, no element further off than `atol`.
+
+    `atol` is in units of the largest expected number, where that is above 1: rounding
+    grows with the numbers.
+    """
+    finite = expected[expected.isfinite()]
+    largest = finite.abs().max().item() if finite.numel() else 0.0
+    return _tensors(got, expected, atol * max(1.0, largest))
 
 
 def differ(got: Any, other: Any, atol: float = 1e-5) -> Outcome:

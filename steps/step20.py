@@ -13,12 +13,11 @@ from steps.heads import packed_heads, separate_heads
 from steps.pytorch import nn, torch
 
 
-def step(x_batch, mha_W_query, mha_W_key, mha_W_value, H):
+def step(x_batch, mha_W_query, mha_W_key, mha_W_value, T, H):
     layers = (mha_W_query, mha_W_key, mha_W_value)
     packed_contexts = packed_heads(x_batch, *layers, H)  # (B, H, T, D)
     separate_contexts = separate_heads(x_batch, *layers, H)  # (B, H, T, D)
 
-    T = x_batch.shape[1]
     is_last = (torch.arange(T) == T - 1).unsqueeze(-1)  # (T, 1)
     changed_batch = x_batch + is_last  # (B, T, d_in)
     changed_contexts = packed_heads(changed_batch, *layers, H)  # (B, H, T, D)

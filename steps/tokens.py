@@ -10,10 +10,8 @@ text needs the full vocabulary, which tiktoken downloads once.
 
 import base64
 import re
-import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from steps.errors import UserError
@@ -80,7 +78,14 @@ def label(piece: bytes) -> str:
 @cache
 def encoding(text: str) -> "tiktoken.Encoding":
     """The vocabulary that is sure to give the text GPT-2's ids."""
-    tiktoken = _tiktoken()
+    try:
+        import tiktoken
+    except ModuleNotFoundError as missing:
+        if missing.name != "tiktoken":
+            raise
+        raise UserError(
+            "tiktoken is not installed: pip install -r requirements.txt"
+        ) from None
     table, parts = ranks(), pieces(text)
     if parts is not None and all(part in table for part in parts):
         from tiktoken_ext.openai_public import r50k_pat_str
@@ -100,20 +105,6 @@ def encoding(text: str) -> "tiktoken.Encoding":
             f"could not be loaded ({type(error).__name__}); set TIKTOKEN_CACHE_DIR to "
             "a folder where tiktoken.get_encoding('gpt2') has been run with a network"
         ) from error
-
-
-def _tiktoken() -> ModuleType:
-    try:
-        import tiktoken
-    except ModuleNotFoundError as missing:
-        if missing.name != "tiktoken":
-            raise
-        print(
-            "tiktoken is not installed: pip install -r requirements.txt",
-            file=sys.stderr,
-        )
-        raise SystemExit(2) from None
-    return tiktoken
 
 
 def shown(piece: bytes) -> str:

@@ -29,9 +29,11 @@ WORDS = ["The", "river", "bank", "was", "muddy", "a", "fish", "swam", "cold", "w
 def recorded(numbers: list[int], *flags: str) -> dict[str, Any]:
     """The named tensors of these steps as nested lists; the last one of each name."""
     given, _ = command.settings(command.parser("walk", "").parse_args(flags))
+    blocks = list(Walk(given).blocks(numbers))
+    assert [c for block in blocks for c in block.checks if not c.holds] == []
     return {
         entry.name: entry.numbers().tolist()
-        for block in Walk(given).blocks(numbers)
+        for block in blocks
         for entry in block.entries
         if entry.name
     }
@@ -225,6 +227,18 @@ def test_steps_with_every_axis_of_another_size() -> None:
         joined = [[n for head in heads for n in head["contexts"][t]] for t in range(T)]
         expected = through(joined, out_proj.weight.tolist())
         agree(vectors[sentence].tolist(), expected)
+
+
+@pytest.mark.parametrize("seed", ["2", "5", "9"])
+def test_what_is_said_holds_where_dropout_leaves_nothing(seed: str) -> None:
+    recorded([12, 18, 19], "--text", "The river bank", "--seed", seed)
+    recorded([12, 18, 19], "--dropout", "0.99", "--seed", seed)
+
+
+def test_what_is_said_holds_where_numbers_are_large() -> None:
+    flags = ("--text", "The river", "--d-in", "4096", "--head-dim", "64")
+    for seed in ("5", "6"):
+        recorded([6, 7, 8, 9], *flags, "--seed", seed)
 
 
 def test_dropout_factors() -> None:

@@ -343,9 +343,8 @@ def test_what_an_element_came_from_is_what_its_gradient_reaches(
                 continue
             expected = moved_by(made, name, index, source)
             found = opened.lit(source, "near-from far-from")
-            found |= (
-                opened.lit(source, "same") & expected
-            )  # gradient 1: it is that number
+            # Gradient 1: it is that number.
+            found |= opened.lit(source, "same") & expected
             assert found == expected, (name, index, source)
     opened.tab.close()
 
@@ -379,9 +378,8 @@ def test_where_an_element_goes_is_where_its_gradient_comes_from(
             ).tolist():
                 root = name.replace("head_keys", "packed_keys")
                 spot = place
-                if (
-                    root != name
-                ):  # the stack in plain_attention is a copy: start before it
+                # The stack in plain_attention is a copy: start before it.
+                if root != name:
                     _, h, t, d = index
                     spot = (
                         t * made[root].shape[-1] + h * made["head_keys"].shape[-1] + d
@@ -504,7 +502,7 @@ def test_arrow_keys_and_the_live_region(opened: Opened) -> None:
         "The same number in packed_queries, queries_by_token" in spoken.text_content()
     )
     opened.tab.locator(opened.cell("head_attention_weights", 0, 0, 0, 3)).focus()
-    assert "Set by a mask or by dropout" in spoken.text_content()
+    assert "It carries nothing on" in spoken.text_content()
 
 
 def test_keyboard_alone_reaches_every_step_and_leaves_it(opened: Opened) -> None:
@@ -607,9 +605,8 @@ def test_the_wrong_turn_scrambles_and_goes_on(
     assert (shown - scores.flatten()).abs().max() < 1e-3
     assert values("mha_context_vectors") != right["mha_context_vectors"]
     assert opened.tab.locator("#step15 .whose.moved").first.is_visible()
-    opened.tab.locator(
-        opened.cell("head_queries", 0, 0, 1, 0)
-    ).focus()  # river's place holds The
+    # River's place holds The.
+    opened.tab.locator(opened.cell("head_queries", 0, 0, 1, 0)).focus()
     assert opened.lit("packed_queries", "same") == {3}
     opened.tab.locator("#turn").click()
     assert {name: values(name) for name in right} == right

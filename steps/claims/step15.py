@@ -20,8 +20,8 @@ def notes(packed_queries, inputs, follow, B, T, H, D):
     same = "is" if alike else "is not"
     misfit = "" if alike else " (step 19 meets one that does not)"
     yield (
-        f"{packed_queries.numel()} elements throughout: {B} x {T} x {H * D} = {B} x "
-        f"{T} x {H} x {D}. No query is recalculated and no weight changes. A "
+        f"{count(packed_queries.numel(), 'element')} throughout: {B} x {T} x {H * D} = "
+        f"{B} x {T} x {H} x {D}. No query is recalculated and no weight changes. A "
         f"view's shape has to fit the way the storage is laid out{misfit}. With "
         f"{count(H, 'head')} and {count(T, 'token')}, view({B}, {H}, {T}, {D}) {same} "
         "the same as view and transpose; the rows hold, counted in elements of the "

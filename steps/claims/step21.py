@@ -5,6 +5,7 @@ from steps.attention import MultiHeadAttention
 from steps.compare import close, equal, true
 from steps.pytorch import seeded, torch
 from steps.walk.order import Drawing, Table
+from steps.walk.text import some
 from steps.words import listed, span
 
 HEADS = ("head_queries", "head_keys", "head_values")
@@ -90,8 +91,8 @@ def columns(H, D):
     """Each column of a token's row of queries under the head that it belongs to."""
     index = torch.arange(H * D).view(H, D)  # the same view, of the columns' numbers
     owner = {int(c): head for head in range(H) for c in index[head]}
-    shown = range(H * D) if H * D <= 18 else [*range(15), None, H * D - 1]
     wide = len(str(H * D)) + 1
+    shown = some(H * D, 80 // (wide + 2))  # what fits beside the words on the left
     top = below = ""
     last = None
     for c in shown:

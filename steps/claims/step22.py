@@ -3,6 +3,7 @@
 from steps.attention import ROLES, MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.compare import close, differ, equal
 from steps.pytorch import seeded, torch, undrawn
+from steps.step24 import HEAD_DIM, HEADS, WIDTH
 from steps.walk.order import Drawing, Table
 from steps.words import span
 
@@ -109,7 +110,7 @@ def draws(wrapper, d_in, H, D):
 def counts(d_in, H, D):
     """Both classes, at this size and at GPT-2's, counted on the modules."""
     columns = []
-    for width, heads, head_dim in ((d_in, H, D), (768, 12, 64)):
+    for width, heads, head_dim in ((d_in, H, D), (WIDTH, HEADS, HEAD_DIM)):
         sizes = (width, head_dim, 1, 0.0, heads)
         columns.append(counted(MultiHeadAttentionWrapper, sizes))
         sizes = (width, heads * head_dim, 1, 0.0, heads)

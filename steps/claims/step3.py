@@ -25,8 +25,8 @@ def notes(inputs, targets, T):
         yield Table(("stride", "windows"), tuple(rows))
 
 
-def checks(token_ids_tensor, batch_ids):
+def checks(input_ids, batch_ids):
     yield (
         "sentence 0 of the batch is the list of ids",
-        equal(batch_ids[0], token_ids_tensor),
+        equal(batch_ids[0].tolist(), input_ids),
     )

@@ -22,14 +22,13 @@ def checks(x, one_similarity, similarity, inputs, follow):
     )
     yield (
         f"the scores of {inputs[follow]} equal a loop that multiplies and adds",
-        close(one_similarity, loop, atol=1e-4 * max(1.0, loop.abs().max().item())),
+        close(one_similarity, loop),
     )
-    largest = max(1.0, similarity.abs().max().item())
     yield (
         f"they are row {follow} of the scores of all pairs",
-        close(similarity[follow], one_similarity, atol=1e-5 * largest),
+        close(similarity[follow], one_similarity),
     )
     yield (
         "a . b = b . a: the scores are symmetric",
-        close(similarity, similarity.T, atol=1e-5 * largest),
+        close(similarity, similarity.T),
     )

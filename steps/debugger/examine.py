@@ -58,6 +58,7 @@ def examine_file(
             result = Diagnosis(path, "cannot tell", message=too_long(timeout))
         except UserError as error:
             result = Diagnosis(path, "cannot tell", message=str(error))
+            broken = error.__cause__  # of ours: a reader's mistake has none
         except BaseException as error:  # the next file is still examined
             place = trace_of(error, str(file))
             if place is not None:  # what the constructor raised, or a method

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from steps.debugger.roles import Heads, Projection, role_in
 from steps.debugger.run import Node, Run
-from steps.debugger.stages import Label, Reference, Stage, match
+from steps.debugger.stages import Label, Reference, Stage
 from steps.pytorch import torch
 
 OUTPUT, CONTEXTS, AFTER = 8, 7, 9
@@ -164,9 +164,8 @@ def add_outputs(
     biases: list[torch.Tensor | None] = [None]
     biases += [t for t in weights.values() if t.dim() == 1]
     for path, tensor in weights.items():
-        tensor = (
-            tensor.squeeze(-1) if tensor.dim() == 3 else tensor
-        )  # a 1-wide convolution
+        # A 1-wide convolution.
+        tensor = tensor.squeeze(-1) if tensor.dim() == 3 else tensor
         if path in role_paths or tensor.dim() < 2 or tensor.numel() % width:
             continue
         matrices = []
@@ -394,6 +393,3 @@ def name_conflicts(verdict: Judgement) -> None:
             verdict.named += 1
         else:
             verdict.conflicts += 1
-
-
-__all__ = ["Judgement", "judge", "match"]

@@ -37,9 +37,8 @@ def limited(seconds: float) -> Iterator[None]:
             raise TooLong
 
         before = signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(
-            signal.ITIMER_REAL, max(seconds, 1e-3), 0.2
-        )  # again, for a bare except
+        # Again, for a bare except.
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), 0.2)
         try:
             yield
         finally:

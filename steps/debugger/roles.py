@@ -37,9 +37,8 @@ class Projection:
     value: torch.Tensor  # (B, T, F)
     paths: tuple[str, ...]  # of its weights
     deep: bool = False  # of another projection, not of x
-    parts: list[Node] = field(
-        default_factory=list
-    )  # earlier nodes, such as before the bias
+    # Earlier nodes, such as before the bias.
+    parts: list[Node] = field(default_factory=list)
 
     @property
     def layer(self) -> str:
@@ -375,27 +374,14 @@ def separate(pool: list[Projection], counts: list[int]) -> Iterator[Heads]:
                 )
             else:
                 continue
-            if H > 1 and not heads.kv_heads:
-                strided = Heads(
-                    every(q.value, H),
-                    every(k.value, H),
-                    every(v.value, H),
-                    heads.roles,
-                    strided=True,
-                )
-                strided.named = sum(
-                    role_in(p[0].layer) == r for r, p in heads.roles.items()
-                )
-            else:
-                strided = None
             heads.conflicts = sum(
                 role_in(p[0].layer) not in (None, r) for r, p in heads.roles.items()
             )
             heads.named = sum(role_in(p[0].layer) == r for r, p in heads.roles.items())
             yield heads
-            if strided is not None:
-                strided.conflicts = heads.conflicts
-                yield strided
+            if H > 1 and not heads.kv_heads:
+                q_, k_, v_ = (every(p.value, H) for p in (q, k, v))
+                yield replace(heads, q=q_, k=k_, v=v_, strided=True)
 
 
 def every(value: torch.Tensor, H: int) -> torch.Tensor:
@@ -547,7 +533,7 @@ def from_pair(
     for single in (alone, *(r for r in "qkv" if r != alone)):
         pair = [r for r in "qkv" if r != single]
         for H in counts:
-            if first.width % H or second.width % 2:
+            if first.width % H:
                 continue
             for layout, order in itertools.product(
                 ("2HD", "H2D", "HD2"), ((0, 1), (1, 0))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from steps.debugger.load import first_line
 from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.recorder import Entry, Recorder, tensors_in
@@ -27,14 +28,6 @@ class Nowhere:
 
 
 NOWHERE = Nowhere()
-
-
-class Broken(UserError):
-    """The debugger's own error, which says nothing about the reader's code."""
-
-    def __init__(self, error: BaseException) -> None:
-        text = str(error).strip().split("\n")[0]
-        super().__init__(f"the debugger failed: {type(error).__name__}: {text}")
 
 
 class Opaque(UserError):
@@ -65,13 +58,11 @@ class Watcher(Recorder):
         self._number = 0  # of the torch call
         self._replace = replace or {}
         self.numbers: dict[int, int] = {}  # id of an entry -> number of its last call
-        self.fused: list[
-            tuple[tuple, dict]
-        ] = []  # calls of multi_head_attention_forward
+        # Calls of multi_head_attention_forward.
+        self.fused: list[tuple[tuple, dict]] = []
         self.fixed: dict[int, torch.Tensor] = {}  # made on the CPU whatever the device
-        self.mixed: list[
-            tuple[Entry, torch.Tensor]
-        ] = []  # where one meets the module's own
+        # Where one meets the module's own.
+        self.mixed: list[tuple[Entry, torch.Tensor]] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -265,7 +256,7 @@ def record(
         raise Opaque("forward returns", kind)
     if error is not None:
         if isinstance(error, Exception) and not replace and ours(call):
-            raise Broken(error) from error
+            raise UserError(f"the debugger failed: {first_line(error)}") from error
         place = place_of(error, file)
     run = Run([], result, list(tensors_in(result)), error, place, watcher.failed)
     if weights is None:

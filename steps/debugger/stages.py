@@ -7,7 +7,7 @@ Axes: B sequences, H heads, T query tokens, S key tokens, D features a head.
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from steps.pytorch import torch
@@ -50,7 +50,7 @@ class Label:
     @property
     def swapped(self) -> bool:
         """Keys before queries."""
-        order = [a for group in self.axes for a in group.split("*")]
+        order = self.order
         return "T" in order and "S" in order and order.index("S") < order.index("T")
 
     @property
@@ -335,17 +335,13 @@ class Reference:
             for stage in self.scores:
                 label = match_masked(value, stage, self.future, self.apart)
                 if label:
-                    done = Stage(
-                        stage.name + ", masked",
-                        stage.tensor,
-                        stage.axes,
-                        stage.rank,
-                        "",
-                        stage.factor,
+                    part = stage.part.removesuffix("mask")
+                    done = replace(
+                        stage,
+                        name=f"{stage.name}, masked",
+                        part=part,
+                        rank=stage.rank if part else 5,
                     )
-                    done.part = "scale" if stage.part == "scale" else ""
-                    if done.part == "":
-                        done.rank = 5
                     return Label(done, label.axes, label.index)
         return self.by_hand(value)
 

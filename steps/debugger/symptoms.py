@@ -219,14 +219,13 @@ def wrong_turns(reference: Reference) -> Iterator[tuple[torch.Tensor, str, str]]
         (D**-0.5, ""),
         (1.0, "not scaled"),
         (D**-0.25, "scaled once by the fourth root"),
-        (1 / D, "scaled twice"),
+        (1 / D, "scaled by head_dim, or twice by its root"),
         ((D * H) ** -0.5, "scaled by the root of the whole width"),
-        (1 / D, "scaled by head_dim, not its root"),
         (D**0.5, "scaled by multiplying with the root"),
         (T**-0.5, "scaled by the root of the tokens"),
         (H**-0.5, "scaled by the root of the number of heads"),
     ]
-    said = {"not scaled": UNSCALED, "scaled twice": f"{SCORES} scaled twice by 1 over"}
+    said = {"not scaled": UNSCALED}
     for factor, scale in scales:
         for number, (blocked, mask) in enumerate(masks(reference)):
             if scale == "scaled once by the fourth root" and mask:

@@ -177,9 +177,8 @@ def check_ends(codes: list[int | None], errors: list[str], limit: float) -> None
         )
 
 
-Meeting = tuple[
-    Any, int, int
-]  # a store to meet in, this process's rank, how many there are
+# A store to meet in, this process's rank, how many there are.
+Meeting = tuple[Any, int, int]
 
 
 def by_environment(limit: float) -> Meeting:

@@ -124,9 +124,8 @@ def packed_weights(mha: MultiHeadAttention) -> dict[str, torch.Tensor]:
 
 def flexible(length: int, device: str) -> Callable[..., torch.Tensor]:
     """flex_attention, compiled for causal attention over `length` tokens."""
-    os.environ.setdefault(
-        "TORCHINDUCTOR_COMPILE_THREADS", "1"
-    )  # no processes of its own
+    # No processes of its own.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     with without_numpy():
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from steps import tokens
 from steps.attention import ROLES, MultiHeadAttention
-from steps.compare import Outcome, close
+from steps.compare import close
 from steps.errors import UserError
 from steps.pytorch import loaded, nn, seeded, torch
 from steps.scale.machine import check_device
@@ -191,12 +191,6 @@ def fused(
     return mha.out_proj(contexts.transpose(1, 2).reshape(B, T, -1)), scores.softmax(-1)
 
 
-def within(got: torch.Tensor, expected: torch.Tensor) -> Outcome:
-    """Close in units of the largest number: real weights give numbers of any size."""
-    largest = expected.abs().max().clamp(min=1.0)
-    return close(got / largest, expected / largest)
-
-
 def where_stored(width: int) -> Table:
     """Which part of the file is which weight of the class."""
     square = f"({width}, {width})"
@@ -257,7 +251,7 @@ def run(
     output = mha(x)
     other, weights = fused(mha, x)
     given = "another one"
-    if within(as_stored(mha)(x), output):
+    if close(as_stored(mha)(x), output):
         given = "the same: these weights equal their transposes"
     c_attn = checkpoint.get(FORM.format(layer), width, 3 * width).to(device)
     c_bias = checkpoint.get(f"h.{layer}.attn.c_attn.bias", 3 * width).to(device)
@@ -287,12 +281,12 @@ def run(
             (
                 "W_query, W_key and W_value side by side give x @ c_attn.weight + "
                 "c_attn.bias, within 1e-5 of its largest number",
-                within(packed, x @ c_attn + c_bias),
+                close(packed, x @ c_attn + c_bias),
             ),
             (
                 "the class equals scaled_dot_product_attention, within 1e-5 of its "
                 "largest number",
-                within(output, other),
+                close(output, other),
             ),
         ]
     )

@@ -258,9 +258,8 @@ class Walk:
         self.known.update(self.call(title, module.step, block if show else None))
         block.tokens = list(self.known.get("inputs", []))
         block.follow, block.head_dim = self.known["follow"], self.known["D"]
-        if getattr(
-            module, "SHAPES_ONLY", False
-        ):  # tensors that are not of the walk's sizes
+        # Tensors that are not of the walk's sizes.
+        if getattr(module, "SHAPES_ONLY", False):
             block.numbers, block.tokens, block.head_dim = False, [], 0
         if not show:
             return block

@@ -178,9 +178,8 @@ class Collector:
         self.sizes: dict[str, int] = {}
         self.windows: list[list[list[int]]] = []  # per tensor, per axis: indices drawn
         self._numbers: dict[int, tuple[weakref.ref, int]] = {}  # by id, while it lives
-        self._tables: dict[
-            int, tuple[Any, set[int]]
-        ] = {}  # large tables: rows looked up
+        # Large tables: which rows were looked up.
+        self._tables: dict[int, tuple[Any, set[int]]] = {}
         self._texts: dict[str, int] = {}  # each sentence of the questions once
         self._tokens: list[str] = []
         self._head_dim = 0
@@ -317,7 +316,7 @@ class Collector:
         """Take in one tensor; its number."""
         from steps.walk.provenance import links
 
-        number = len(self.nodes)
+        number, known = len(self.nodes), known_axes(entry, self._by_head)
         node: dict[str, Any] = {
             "n": entry.name,
             "x": "" if entry.name else entry.expression,
@@ -325,11 +324,7 @@ class Collector:
             "step": self._step,
             "sh": entry.shape,
             "ax": entry.axes,
-            **(
-                {}
-                if known_axes(entry, self._by_head) == list(entry.axes)
-                else {"as": known_axes(entry, self._by_head)}
-            ),
+            **({} if known == list(entry.axes) else {"as": known}),
             "st": entry.stride,
             "off": entry.offset,
             "c": int(entry.contiguous),
@@ -412,17 +407,15 @@ class Collector:
 
     def _keep_rows(self, link: dict[str, Any], number: int) -> None:
         """Note which rows of a table a look-up took: only those are on the page."""
+        from steps.walk.provenance import straight
+
         if link["i"] not in self._tables:
             return
         width = self.nodes[link["i"]]["sh"][1]
-        if "rows" in link and link["step"] == 1:
-            self._tables[link["i"]][1].update(row // width for row in link["rows"])
-        elif (
-            "o" in link and self.nodes[number]["sh"][-1] == width
-        ):  # one row, or evenly spaced
-            count = math.prod(self.nodes[number]["sh"][:-1])
-            if count == 1:
-                self._tables[link["i"]][1].add(link["o"] // width)
+        if "o" in link:  # one row, or rows evenly spaced: each for itself
+            places = straight(link.pop("o"), link.pop("s"), self.nodes[number]["sh"])
+            link |= {"step": 1, "rows": places[..., 0].flatten().tolist()}
+        self._tables[link["i"]][1].update(row // width for row in link["rows"])
 
     def finish(self) -> dict[str, Any]:
         """The data, complete: large tables cut down to the rows that were looked up."""
@@ -439,12 +432,8 @@ class Collector:
             node["v"] = picked(tensor.detach()[kept], window)
             for other in self.nodes:
                 for link in other["L"]:
-                    if link["i"] != number:
-                        continue
-                    if "rows" in link:
+                    if link["i"] == number:
                         link["rows"] = [place[r // width] * width for r in link["rows"]]
-                    elif "o" in link:
-                        link["o"] = place[link["o"] // width] * width
         for node, window in zip(self.nodes, self.windows, strict=True):
             shape = (
                 [len(node["keep"]), *node["sh"][1:]] if "keep" in node else node["sh"]
@@ -608,9 +597,8 @@ def dead_elements(entry: "Entry") -> str:
     dead = (numbers == 0) | (numbers == -torch.inf)
     if not bool(dead.any()) or dead.numel() > FOLLOWED:
         return ""
-    sheets = dead.reshape(
-        -1, *dead.shape[-2:]
-    )  # a mask is alike for every head: kept once
+    # A mask is alike for every head: kept once.
+    sheets = dead.reshape(-1, *dead.shape[-2:])
     bits = (sheets[0] if bool((sheets == sheets[:1]).all()) else dead).flatten().long()
     bits = torch.cat((bits, bits.new_zeros(-len(bits) % 8))).view(-1, 8)
     packed = (bits * torch.tensor([1, 2, 4, 8, 16, 32, 64, 128])).sum(dim=1)

@@ -147,7 +147,7 @@ def predict(
         print(file=stdout)
     print(file=stdout)
     for line in score.lines():
-        print(line, file=stdout)
+        print("\n".join(wrap(line, rest="    ")), file=stdout)
     return 0
 
 
@@ -164,16 +164,16 @@ def ask_all(
     sizes: dict[str, int] = {}
     for block in Walk(settings).blocks(numbers):
         statement = ""
-        for position, entry in enumerate(
-            entry for entry in block.entries if entry.name
-        ):
-            if not position:
-                print("\n" + heading(block.title), file=stdout)
+        named = [entry for entry in block.entries if entry.name]
+        for entry in named:
+            for axis, size in zip(entry.axes, entry.shape, strict=False):
+                sizes[CLASS_AXES.get(axis, axis)] = sizes[axis] = size
+        if named:
+            print("\n" + heading(block.title), file=stdout)
+        for entry in named:
             if entry.statement != statement:
                 statement = entry.statement
                 print("\n" + statement, file=stdout)
-            for axis, size in zip(entry.axes, entry.shape, strict=False):
-                sizes[CLASS_AXES.get(axis, axis)] = sizes[axis] = size
             if not ask(entry, sizes, stdin, stdout, score):
                 return
     score.over = True

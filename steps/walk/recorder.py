@@ -425,7 +425,8 @@ class Recorder(torch.overrides.TorchFunctionMode):
             moved = moved_axes(func, args, axes, other, tensor)
             if moved is not None:
                 return moved
-        for other in tensors:
+        product = getattr(func, "__name__", "") in ("linear", "matmul", "__matmul__")
+        for other in tensors if not product else ():  # a product has axes of its own
             axes = self._axes.get(id(other), (None,))[0]
             if axes and tuple(other.shape) == shape:
                 return axes

@@ -299,21 +299,8 @@ def followed(entry: "Entry", position: int, at: int) -> list[list[str]]:
         vector = entry.numbers()[index].reshape(-1)
         values = [number(vector[c].item()) for c in range(min(vector.numel(), 6))]
         more = " ..." if vector.numel() > 6 else ""
-        step = entry.stride[-1] if len(index) < len(entry.shape) else 1
-        every = (
-            ""
-            if step == 1 or vector.numel() == 1
-            else f", every {step}th"
-            if step > 3
-            else f", step {step}"
-        )
-        rows.append(
-            [
-                f"{entry.name}{list(index)}",
-                f"offset {offset}{every}",
-                "  ".join(values) + more,
-            ]
-        )
+        place = f"{entry.name}{list(index)}"
+        rows.append([place, f"offset {offset}", "  ".join(values) + more])
     return rows
 
 
