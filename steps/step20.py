@@ -22,7 +22,7 @@ def step(x_batch, mha_W_query, mha_W_key, mha_W_value, T, H):
     changed_batch = x_batch + is_last  # (B, T, d_in)
     changed_contexts = packed_heads(changed_batch, *layers, H)  # (B, H, T, D)
 
-    two_inputs = torch.cat((x_batch, x_batch.flip(1) + 1))  # (2*B, T, d_in)
+    two_inputs = torch.cat((x_batch, x_batch + 1))  # (2*B, T, d_in)
     two_packed = packed_heads(two_inputs, *layers, H)  # (2*B, H, T, D)
     two_separate = separate_heads(two_inputs, *layers, H)  # (2*B, H, T, D)
     return (

@@ -17,12 +17,13 @@ from steps.pytorch import loaded, seeded
 
 
 def step(x_batch, mha_weights, context_length, d_in, H, D, seed):
+    d_out = H * D
     with seeded(seed):  # for the weights they are made with, which are replaced
-        right = MultiHeadAttention(d_in, H * D, context_length, 0.0, H)
-        planted = PlantedAttention(d_in, H * D, context_length, 0.0, H)
+        right = MultiHeadAttention(d_in, d_out, context_length, 0.0, H)
+        planted = PlantedAttention(d_in, d_out, context_length, 0.0, H)
     right, planted = loaded(right, mha_weights), loaded(planted, mha_weights)
-    right_contexts = right(x_batch)  # (B, T, H*D)
-    planted_contexts = planted(x_batch)  # (B, T, H*D)
+    right_contexts = right(x_batch)  # (B, T, d_out)
+    planted_contexts = planted(x_batch)  # (B, T, d_out)
     classes = right, planted
     return classes, right_contexts, planted_contexts
 

@@ -3,9 +3,9 @@
 GPT-2's smallest model is 768 wide, with 12 heads of 64. Here the text, repeated or cut,
 makes 64 tokens of that width, whatever sizes the walk has, and PyTorch's own two ways
 get the class's weights: scaled_dot_product_attention, the fused form, which keeps no
-scores, and nn.MultiheadAttention. Only shapes are shown: the numbers are compared in
-the checks. Dropout is 0 here, and gives its input back. T and D are both 64: it is the
-names of the axes that tell (H, T, D) from (H, T, T).
+scores, and nn.MultiheadAttention, whose own weights are left undrawn. The numbers are
+compared in the checks. Dropout is 0 here, and gives its input back. T and D are both
+64: it is the names of the axes that tell (H, T, D) from (H, T, T).
 """
 
 from steps import attention
@@ -25,20 +25,20 @@ def step(token_ids, seed):
     rows = [kinds.index(i) for i in ids]
     with seeded(seed):
         mha = attention.MultiHeadAttention(WIDTH, WIDTH, TOKENS, 0.0, HEADS, True)
-        token_vectors = torch.randn(len(kinds), width)[rows]  # (T, H*D)
-        position_vectors = torch.randn(T, width)  # (T, H*D)
+        token_vectors = torch.randn(len(kinds), width)[rows]  # (T, width)
+        position_vectors = torch.randn(T, width)  # (T, width)
     with undrawn():  # it gets the class's weights below
         torch_mha = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-    x = (token_vectors + position_vectors).view(B, T, width)  # (B, T, H*D)
-    class_vectors = mha(x)  # (B, T, H*D)
+    x = (token_vectors + position_vectors).view(B, T, width)  # (B, T, width)
+    class_vectors = mha(x)  # (B, T, width)
     layers = mha.W_query, mha.W_key, mha.W_value
     q, k, v = (a(x).view(B, T, H, D).transpose(1, 2) for a in layers)  # (B, H, T, D)
     may_attend = torch.ones(T, T, dtype=torch.bool).tril()  # (T, T)
     fused_contexts = fused_attention(q, k, v, attn_mask=may_attend)  # (B, H, T, D)
     fused_joined = fused_contexts.transpose(1, 2).reshape(B, T, width)  # (B, T, H*D)
-    fused_vectors = mha.out_proj(fused_joined)  # (B, T, H*D)
+    fused_vectors = mha.out_proj(fused_joined)  # (B, T, width)
 
-    in_proj_weight = torch.cat([a.weight for a in layers])  # (3*H*D, H*D)
+    in_proj_weight = torch.cat([a.weight for a in layers])  # (3*H*D, width)
     in_proj_bias = torch.cat([a.bias for a in layers])  # (3*H*D)
     torch_mha.in_proj_weight = nn.Parameter(in_proj_weight)
     torch_mha.in_proj_bias = nn.Parameter(in_proj_bias)

@@ -25,6 +25,16 @@ def span(noun: str, first: int, size: int) -> str:
     return f"{noun}{'s' * (size != 1)} {numbers}" if noun else numbers
 
 
+def products(one: Sequence[float], other: Sequence[float]) -> str:
+    """The terms of a dot product, the first eight of them.
+
+    >>> products([1.0, 2.0], [0.5, -1.0])
+    '(1.0000 x 0.5000) + (2.0000 x -1.0000)'
+    """
+    terms = [f"({a:.4f} x {b:.4f})" for a, b in zip(one, other, strict=True)]
+    return " + ".join(terms[:8]) + (" + ..." if terms[8:] else "")
+
+
 def listed(words: Sequence[str]) -> str:
     """Words in a row, the middle left out where there are more than MOST.
 

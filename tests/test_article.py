@@ -286,7 +286,7 @@ IN_THE_BLOCKS = {
         "masked = scaled.masked_fill(causal_mask, -torch.inf)",
         "head_attention_weights = torch.softmax(masked, dim=-1)",
         "(4, 4)",
-        "Both heads let bank use The, river and itself, while blocking was",
+        'Both heads let bank use The, river and itself, while blocking "was".',
     ],
     18: ["head_contexts", "(1, 2, 4, 3)", "p=0.5", "multiplied by 2"],
     19: [

@@ -4,12 +4,15 @@ from steps.compare import close, equal, true
 
 
 def notes(unmasked_weights, mask, T):
-    ahead = int((unmasked_weights[mask.bool()] > 0).sum())
+    weights = unmasked_weights[mask.bool()]
+    ahead, shown = int((weights > 0).sum()), int((weights >= 5e-5).sum())
+    tiny = ahead - shown
+    small = f" ({tiny} of them too small for four decimals)" if tiny else ""
     if T > 1:
         yield (
             f"With the result of masked_fill dropped, {ahead} of the "
-            f"{T * (T - 1) // 2} weights that look ahead are above 0. Every shape is "
-            "as it should be."
+            f"{T * (T - 1) // 2} weights that look ahead are above 0{small}. Every "
+            "shape is as it should be."
         )
     else:
         yield "With one token nothing is ahead: nothing shows that the mask is lost."

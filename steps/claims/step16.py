@@ -2,11 +2,19 @@
 
 from steps.compare import close
 from steps.pytorch import nn, torch
+from steps.words import products
 
 
-def notes(head_queries, head_keys, scaled, H, D):
+def notes(head_queries, head_keys, head_raw_scores, scaled, inputs, follow, H, D):
     q, k = tuple(head_queries.shape), tuple(head_keys.transpose(-2, -1).shape)
     yield f"Shapes: {q} @ {k} -> {tuple(scaled.shape)}."
+    key = max(follow - 1, 0)
+    terms = products(head_queries[0, 0, follow].tolist(), head_keys[0, 0, key].tolist())
+    score = head_raw_scores[0, 0, follow, key].item()
+    yield (
+        f"head_raw_scores[0, 0, {follow}, {key}], the query of {inputs[follow]} with "
+        f"the key of {inputs[key]} in head 1: {terms} = {score:.4f}"
+    )
     if H > 1:
         yield (
             f"Dividing by the root of {H * D}, the width of all heads, makes every "

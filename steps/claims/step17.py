@@ -12,7 +12,8 @@ def notes(causal_mask, inputs, follow, H):
         for token, hidden in zip(inputs[:follow], blocked, strict=False)
         if not hidden
     ]
-    hidden = inputs[blocked.index(True) :] if True in blocked else []
+    after = inputs[blocked.index(True) :] if True in blocked else []
+    hidden = [f'"{token}"' for token in after]
     heads = (
         "The head lets"
         if H == 1

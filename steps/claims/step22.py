@@ -32,11 +32,12 @@ def notes(classes, x_batch, d_in, H, D):
     apart = [p for p in wrapper.parameters() if p.dim() == 2]
     once = [getattr(integrated, role).weight for role in ROLES]
     yield (
-        "Matrices and parameters are counted on the modules, multiplications "
-        "(products of two tensors, all heads of one at once) as forward runs. For "
-        f"queries, keys and values the wrapper has {len(apart)} matrices and the class "
-        f"{len(once)}, and they hold {total(apart)} and {total(once)} numbers. "
-        "out_proj is in the class only; the outputs above are compared without it."
+        "Matrices and parameters are counted on the modules; multiplications are "
+        "counted as forward runs, one for each call that multiplies two tensors, "
+        "however many heads are in it. For queries, keys and values the wrapper has "
+        f"{len(apart)} matrices and the class {len(once)}, and they hold "
+        f"{total(apart)} and {total(once)} numbers. out_proj is in the class only; the "
+        "outputs above are compared without it."
     )
     with seeded(0):
         wide = MultiHeadAttentionWrapper(1, H * D, 1, 0.0, H)

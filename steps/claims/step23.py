@@ -21,8 +21,8 @@ def notes(H, T):
     yield (
         f"The debugger made the class at sizes of its own, all different, {sizes}. "
         "Every shape below is right. The last column is what the numbers say, compared "
-        "with every stage of attention, worked out apart from the class's own "
-        "projections."
+        "with every stage of attention, worked out plainly from the class's own "
+        "queries, keys and values."
     )
     rows = []
     for row in report.trace:

@@ -18,7 +18,10 @@ def notes():
         at = place * WIDTH
         rows.append((layer, span("", at, WIDTH), span("", at, D)))
     yield Table(("rows of in_proj_weight", "all heads", "head 1"), tuple(rows))
-    yield "The scores of one sentence, and what the fused form keeps instead, to train:"
+    yield (
+        "The scores of one sentence, and what the fused form keeps instead for the "
+        "backward pass:"
+    )
     costs = []
     for T in LENGTHS:
         scores = score_elements(T, H)

@@ -1,15 +1,17 @@
 """What is said of step 6, and checked."""
 
 from steps.compare import close
+from steps.words import products
 
 
 def notes(x, similarity, inputs, follow):
-    one, first = x[follow].tolist(), x[0].tolist()
-    terms = [f"({a:.4f} x {b:.4f})" for a, b in zip(one, first, strict=True)][:8]
-    more = " + ..." if len(one) > 8 else ""
+    terms = products(x[follow].tolist(), x[0].tolist())
+    score = similarity[follow, 0].item()
+    yield f"{inputs[follow]} . {inputs[0]} = {terms} = {score:.4f}"
+    longest = int(x.norm(dim=-1).argmax())
     yield (
-        f"{inputs[follow]} . {inputs[0]} = {' + '.join(terms)}{more}"
-        f" = {similarity[follow, 0].item():.4f}"
+        "A score grows with the length of both vectors as well as with their likeness: "
+        f"that of {inputs[longest]} is the longest here, {x[longest].norm():.4f}."
     )
 
 

@@ -348,11 +348,10 @@ class Collector:
             node["L"] = links(
                 entry, [(n, t) for n, t in sources.items() if self._follows(n)]
             )
-        vague = [link["i"] for link in node["L"] if "loose" in link]
-        vague += list(self._sources(entry.inputs)) if inside else []
-        if vague:
-            node["in"] = vague
-            node["L"] = [link for link in node["L"] if "loose" not in link]
+        vague = list(self._sources(entry.inputs)) if inside else []
+        if vague or any("loose" in link for link in node["L"]):
+            node["in"] = [link["i"] for link in node["L"]] or vague
+            node["L"] = []  # all that it was made of is traced, or none
         if entry.tensor.dtype == _torch().bool:
             node["b"] = 1
         dead = dead_elements(entry)

@@ -320,6 +320,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         if axes is None or len(axes) != tensor.dim():
             axes = tuple(str(size) for size in tensor.shape)
         self._own(name, tensor)
+        self._axes[id(tensor)] = (axes, tensor)
         small = tensor.numel() <= self._small
         return Entry(
             name=name,
@@ -425,12 +426,17 @@ class Recorder(torch.overrides.TorchFunctionMode):
             moved = moved_axes(func, args, axes, other, tensor)
             if moved is not None:
                 return moved
-        product = getattr(func, "__name__", "") in ("linear", "matmul", "__matmul__")
-        for other in tensors if not product else ():  # a product has axes of its own
+        name = getattr(func, "__name__", "")
+        if name in ("linear", "matmul", "__matmul__"):
+            first, second = (self._axes.get(id(t), ((),))[0] for t in tensors[:2])
+            if second and len(first) == len(shape):
+                return (*first[:-1], second[0 if name == "linear" else -1])
+            return tuple(map(str, shape))
+        for other in tensors:
             axes = self._axes.get(id(other), (None,))[0]
             if axes and tuple(other.shape) == shape:
                 return axes
-        return tuple(str(size) for size in shape)
+        return tuple(map(str, shape))
 
 
 def is_return(statement: Statement) -> bool:
