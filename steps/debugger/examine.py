@@ -22,7 +22,7 @@ from steps.debugger.load import (
     rank,
 )
 from steps.debugger.result import Diagnosis
-from steps.debugger.run import state_of
+from steps.debugger.run import squares_of, state_of
 from steps.debugger.verdict import conclude, constructor_raised
 from steps.debugger.ways import best_way
 from steps.errors import UserError
@@ -319,16 +319,6 @@ def widths_of(module: nn.Module) -> list[int]:
         if weight and not path.endswith(".weight"):
             widths += [tensor.shape[0], tensor.shape[-1]]
     return widths
-
-
-def squares_of(module: nn.Module) -> list[int]:
-    """The sizes of the square tables, such as masks, that a module keeps."""
-    tables = [t for t in state_of(module).values() if not isinstance(t, nn.Parameter)]
-    return [
-        table.shape[-1]
-        for table in tables
-        if table.dim() >= 2 and table.shape[-1] == table.shape[-2]
-    ]
 
 
 def examine(case: Case) -> Diagnosis:

@@ -135,11 +135,15 @@ def result_thrown_away(case: Case) -> Diagnosis | None:
             f"read {made}",
             seen_at=case.seen,
         )
-    return thrown_away(case, lost, f"the result ({held})", case.seen)
+    return thrown_away(case, lost, f"the result ({held})", reader or case.wrong)
 
 
-def thrown_away(case: Case, lost: Node, result: str, seen: int | None) -> Diagnosis:
-    """The fault of an operation whose result nothing takes; it shows at line `seen`."""
+def thrown_away(case: Case, lost: Node, result: str, reader: Node | None) -> Diagnosis:
+    """The fault of an operation whose result nothing takes.
+
+    reader: the operation that goes on with what it was given.
+    """
+    seen = reader.line if reader is not None else case.seen
     name, better = lost.entry.function, f"assign it: name = {lost.entry.expression}"
     if name == "masked_fill":
         better += ", or masked_fill_ to change the tensor in place"
@@ -341,6 +345,8 @@ def made_wrong(case: Case) -> Diagnosis | None:
         if at is not None:
             return case.file.fault(at, kind, message, got, seen_at=fault.line)
     expected = merge_of(case, fault) if kind == "merge" else None
+    if kind == "mask" and not case.judged.reference.causal:
+        expected = "no mask, or one that the caller gives"
     finding = case.file.fault(fault, kind, message, got, expected)
     return wrong_mask(case, fault, finding) or wrong_setting(case, finding) or finding
 
@@ -521,7 +527,13 @@ def raised(case: Case) -> Diagnosis | None:
         )
     if "overflow" in str(run.error):
         kind = "mask"
-    finding = case.file.fault(run.place, kind, message, error)
+    expected = None
+    if function in ADDS and any(tensor is case.x for tensor in tensors):
+        message += (
+            " x is d_in wide and the output d_out: they add up where these agree."
+        )
+        expected = "d_out = d_in, or no sum with x here: that is the block's to do"
+    finding = case.file.fault(run.place, kind, message, error, expected)
     if layer is not None and function == "linear":
         return layer_refuses(case, layer, list(tensors_in(args)), error) or finding
     return mended(case, finding)
@@ -559,6 +571,8 @@ def kind_of_call(
     if function in MOVES:
         joins = any(label.stage.rank >= CONTEXTS for label in labels)
         return "merge" if joins else "split"
+    if any(label.stage.rank >= CONTEXTS for label in labels) and layer is None:
+        return "output"
     if "masked_fill" in function or function in ADDS:
         return "mask"
     if not labels:

@@ -68,7 +68,7 @@ def dropped(case: Case, run: Run, added: list[Node]) -> Diagnosis | None:
         return None
     later = (node for node in run.nodes[lost.index + 1 :])
     reader = next((n for n in later if set(n.inputs) & set(lost.inputs)), None)
-    return thrown_away(case, lost, "the result", reader.line if reader else None)
+    return thrown_away(case, lost, "the result", reader)
 
 
 def asked(case: Case) -> str | None:

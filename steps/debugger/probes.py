@@ -14,7 +14,7 @@ from steps.debugger.case import Case, plainly
 from steps.debugger.load import first_line
 from steps.debugger.padding import padding
 from steps.debugger.result import Diagnosis
-from steps.debugger.run import Node, Run, state_of
+from steps.debugger.run import Node, Run, squares_of, state_of
 from steps.debugger.symptoms import first
 from steps.errors import UserError
 from steps.pytorch import nn, torch
@@ -505,7 +505,8 @@ def other_lengths(case: Case) -> Diagnosis | None:
     B, T, C = case.x.shape
     generator = torch.Generator().manual_seed(5)
     told = case.built is None or "context" in case.told
-    context = case.sizes.context if told else T + 6
+    rooms = [size for size in squares_of(case.module) if size >= T]
+    context = case.sizes.context if told else min(rooms, default=T + 6)
     far = torch.randn(B, context + 3, C, generator=generator, dtype=torch.float64)
     far[:, :T] = case.x
     full = "an input as long as the context" if context != T + 6 else "a longer input"

@@ -38,7 +38,7 @@ AXES = {
 EXIT = {"no fault": 0, "fault": 1, "cannot tell": 2}
 
 
-@dataclass
+@dataclass(repr=False)  # in a notebook the report is shown, not the numbers
 class Diagnosis:
     """The verdict on one module."""
 
@@ -68,6 +68,8 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return "\n".join(ascii_only(line) for line in self._lines())
+
+    __repr__ = __str__
 
     def _lines(self) -> list[str]:
         if self.message and not (self.examined or self.trace or self.notes):

@@ -213,6 +213,16 @@ def parts_of(value: Any) -> list[tuple[Any, Any]]:
     return list(value.items()) if isinstance(value, dict) else []
 
 
+def squares_of(module: nn.Module) -> list[int]:
+    """The sizes of the square tables, such as masks, that a module keeps."""
+    tables = [t for t in state_of(module).values() if not isinstance(t, nn.Parameter)]
+    return [
+        table.shape[-1]
+        for table in tables
+        if table.dim() >= 2 and table.shape[-1] == table.shape[-2]
+    ]
+
+
 def is_weight(module_state: dict[str, torch.Tensor], path: str) -> bool:
     """Whether a tensor of the module is there to be learnt: its numbers are many."""
     tensor = module_state[path]

@@ -138,10 +138,13 @@ def wrong_factor(result: Result) -> Symptom | None:
         ("queries", reference.q, BHTD),
         ("keys", reference.k, BHSD),
     ):
-        size = float(value.norm() / tensor.norm())
-        if tensor.numel() != value.numel() or not size:
-            continue
-        for c in (size, -size):
+        H = tensor.shape[1]
+        wholes = {tensor.numel(): [tensor], tensor.numel() // H: tensor.unbind(1)}
+        sizes = [
+            float(value.norm() / whole.norm())
+            for whole in wholes.get(value.numel(), [])
+        ]
+        for c in (sign * size for size in sizes if size for sign in (1, -1)):
             if reference.holds(value, Stage(name, tensor * c, axes, 3)):
                 wanted = f"1/sqrt(head_dim) = {reference.D**-0.5:.4g} times"
                 return (
@@ -177,11 +180,14 @@ def factor_in_words(c: float, reference: Reference) -> str:
 def wrong_turn(result: Result) -> Symptom | None:
     """Weights or contexts by a softmax, mask or scale that is wrong in a known way."""
     value, reference = result.value, result.reference
-    sizes = reference.weights.numel(), reference.contexts.numel()
-    for weights, kind, text in wrong_turns(reference) if value.numel() in sizes else ():
+    H = reference.q.shape[1]
+    wholes = reference.weights.numel(), reference.contexts.numel()
+    known = value.numel() in (*wholes, *(whole // H for whole in wholes))  # or one head
+    for weights, kind, text in wrong_turns(reference) if known else ():
         contexts = Stage("contexts", weights @ reference.v, BHTD, 6)
         for stage in (Stage("weights", weights, BHTS, 6), contexts):
-            if stage.numel == value.numel() and reference.holds(value, stage):
+            whole = value.numel() in (stage.numel, stage.numel // H)
+            if whole and reference.holds(value, stage):
                 return kind, text, f"shape {result.shape}"
     return None
 
@@ -334,6 +340,8 @@ def blocked_rows(scores: torch.Tensor) -> str:
 
 def mask_in_words(old: torch.Tensor, new: torch.Tensor, reference: Reference) -> str:
     moved, future = old != new, reference.future
+    if not reference.causal and bool(moved.any()):
+        return "It blocks scores, and here every token may look at every other."
     rows = moved.reshape(-1, *moved.shape[-2:]).any(0)
     if rows.shape != future.shape:
         return ""
