@@ -535,6 +535,20 @@ def test_keyboard_alone_reaches_every_step_and_leaves_it(opened: Opened) -> None
     assert "step15" in visited
 
 
+def test_every_row_of_a_wrong_split_says_whose_it_is(opened: Opened) -> None:
+    said = opened.tab.evaluate(
+        """() => nodes.filter(node => node.n === "wrong_queries").map(node =>
+            [...document.getElementById("t" + node.id).querySelectorAll(".whose")].map(cell => cell.textContent))"""
+    )
+    rows = [
+        f"{token}, head {h}"
+        for token in ("The", "river", "bank", "was")
+        for h in (1, 2)
+    ]
+    assert said == [rows, rows]  # in steps 15 and 20
+    assert "undefined" not in opened.tab.locator("body").inner_text()
+
+
 def test_every_step_is_a_section_with_a_way_to_it(
     opened: Opened, walk_document: dict[str, Any]
 ) -> None:
@@ -800,6 +814,28 @@ def test_the_page_never_scrolls_sideways(browser: Any, made: Path, width: int) -
     leaves of 320."""
     opened = Opened(browser, made, viewport={"width": width, "height": 800})
     assert opened.tab.evaluate("document.documentElement.scrollWidth") <= width
+    opened.tab.close()
+
+
+def test_what_has_the_focus_is_seen_at_200_percent_zoom(
+    browser: Any, made: Path
+) -> None:
+    """A window of 1280 x 800 pixels at 200 % zoom: the bars must not cover the focus."""
+    opened = Opened(
+        browser, made, viewport={"width": 640, "height": 400}, device_scale_factor=2
+    )
+    for name in ("packed_queries", "joined_contexts", "mha_context_vectors"):
+        opened.tab.locator(opened.cell(name, 0, 0, 0)).focus()
+        for key in ("ArrowDown", "ArrowRight", "ArrowDown"):
+            opened.tab.keyboard.press(key)
+        opened.tab.wait_for_function("() => settled")
+        assert opened.tab.evaluate(
+            """() => {
+                const cell = document.activeElement, box = cell.getBoundingClientRect();
+                const at = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+                return cell.tagName === "TD" && (at === cell || cell.contains(at));
+            }"""
+        )
     opened.tab.close()
 
 

@@ -121,8 +121,11 @@ def whole_page(settings: Mapping[str, Any]) -> str:
     return render(data, settings["text"])
 
 
-def legend() -> list[str | list[str]]:
-    """The terminal's legend: sentences, and each term with its meaning."""
+def legend(report: bool = False) -> list[str | list[str]]:
+    """The terminal's legend: sentences, and each term with its meaning.
+
+    report: that of examined files, which has axes and stages of its own.
+    """
     told: list[str | list[str]] = []
     for line in LEGEND.splitlines():
         term, _, meaning = line.strip().partition("  ")
@@ -132,6 +135,13 @@ def legend() -> list[str | list[str]]:
             told[-1] += " " + line
         else:
             told.append(line)
+    if report:
+        from steps.debugger.result import AXES
+
+        terms = ("computed", "rearranged", "copied")
+        told = [part for part in told if part[0] in terms]
+        told.append("Holds: the stage of attention whose numbers a tensor has. Axes:")
+        told += [[letter, words] for letter, words in AXES.items()]
     return [part for part in told if part]
 
 
@@ -467,7 +477,12 @@ def write_report(
     collector = Collector()
     for number, result in enumerate(results, 1):
         collector.report(number, result)
-    data = {**collector.finish(), "turn": None, "report": 1, "legend": legend()}
+    data = {
+        **collector.finish(),
+        "turn": None,
+        "report": 1,
+        "legend": legend(report=True),
+    }
     data["text"] = ", ".join(Path(result.file).name for result in results)
     save(Path(path), render(data, data["text"]))
 
