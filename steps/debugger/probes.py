@@ -114,6 +114,8 @@ def hidden_tensors(case: Case) -> Diagnosis | None:
             continue
         if isinstance(tensor, nn.Parameter) or path in case.weights:
             return hidden_weight(case, path, node)
+        if node.entry.function in ("to", "type_as", "cuda"):
+            continue  # forward moves it
         place = case.made_at(path) or node.entry.place
         if takes_device(case) and re.search(r"\bdevice\b", case.file.statement(place)):
             continue  # made on the device that the constructor was told

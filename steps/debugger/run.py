@@ -338,6 +338,10 @@ def place_of(error: BaseException, file: str) -> Place | None:
     return found
 
 
+# Calls that take a type, a device or a shape from a second tensor, and no number.
+AS_ANOTHER = ("to", "type_as", "view_as", "reshape_as", "expand_as")
+
+
 def link(
     run: Run, entries: list[Entry], x: torch.Tensor, weights: dict[str, torch.Tensor]
 ) -> None:
@@ -359,7 +363,8 @@ def link(
         if entry.index is not None and f"*{entry.expression}" in entry.statement:
             entry.name = ""  # starred among others: which name is whose is not known
         node = Node(index, entry)
-        for tensor in entry.inputs:
+        read = entry.inputs[:1] if entry.function in AS_ANOTHER else entry.inputs
+        for tensor in read:
             key = tensor.untyped_storage()._cdata
             sources = list(makers.get(id(tensor), []))
             sources += [n for n in by_storage.get(key, []) if n.entry.in_place]
