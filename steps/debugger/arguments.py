@@ -75,7 +75,7 @@ MEANINGS = {
     "D": (
         "headdim headsize dimhead dhead dk dv dkey dvalue dq headwidth "
         "dimperhead sizeperhead perheaddim headdims dh attentionheadsize keydim "
-        "valuedim widthperhead headdimension hs kvchannels"
+        "valuedim widthperhead headdimension hs kvchannels rotarydim"
     ),
     "p": (
         "dropout drop p dropoutrate attnpdrop attndrop dropoutp pdrop "
@@ -98,8 +98,11 @@ MEANINGS = {
         "flash useflash crossattention iscrossattention usecache "
         "returnattention qknorm needweights outputattentions returnweights "
         "verbose debug scaleattnbyinverselayeridx reorderandupcastattn "
-        "normfirst prenorm kvcache useropeusesdpa training"
+        "normfirst prenorm kvcache useropeusesdpa training multiquery alibi "
+        "parallelattn newdecoderarchitecture"
     ),
+    "base": "ropetheta ropebase rotaryembbase rotarybase rotaryembeddingbase",
+    "whole": "rotarypct partialrotaryfactor rotarypercentage rotaryembpct",
     "layer": "layeridx layerid layer idx",
     "eps": "layernormeps layernormepsilon eps rmsnormeps normeps",
 }
@@ -158,6 +161,8 @@ def value_for(what: str, sizes: Sizes) -> Any:
         "false": False,
         "layer": 0,
         "eps": 1e-5,
+        "base": 10_000.0,  # of rotary positions
+        "whole": 1.0,  # all of a head is turned
         "width": sizes.d_out,
         "span": sizes.context,  # how far a token looks: never less than the input
     }
@@ -280,7 +285,7 @@ OTHER_KINDS = (str, dict, list)  # annotations of what is neither a size nor a r
 
 def replaces(what: str, default: Any) -> bool:
     """Whether a parameter that has a default is given a value all the same."""
-    if what in ("layer", "eps", "false"):
+    if what in ("layer", "eps", "base", "whole", "span", "false"):
         return False
     if what in ("true", "bias"):
         return isinstance(default, bool)

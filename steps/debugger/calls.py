@@ -189,6 +189,9 @@ def calls(
         return
     if mask_required:
         yield f"{said}, {mask_name}=None", *with_mask(None)
+        for seen in (torch.ones(B, T).bool(), torch.zeros(B, T).bool()):
+            for whole in (seen, seen[:, None, None]):  # of padding, where there is none
+                yield f"{said}, {mask_name} for no padding", *with_mask(whole)
     else:
         yield said, plain_args, kwargs
     if use_masks:

@@ -344,11 +344,70 @@ def made_wrong(case: Case) -> Diagnosis | None:
         at = unscaled_scores(case)
         if at is not None:
             return case.file.fault(at, kind, message, got, seen_at=fault.line)
+    if kind == "merge":
+        again = same_head(case, fault)
+        if again is not None:
+            return again
     expected = merge_of(case, fault) if kind == "merge" else None
     if kind == "mask" and not case.judged.reference.causal:
         expected = "no mask, or one that the caller gives"
+    turned = features_first(case, fault) if kind in ("scores", "values") else None
+    if turned is not None:
+        axes = ", ".join(case.labels[turned].axes)
+        return case.file.fault(
+            turned,
+            "split",
+            f"It puts the features before the heads, ({axes}); the product at line "
+            f"{fault.line} then takes other axes than tokens and features.",
+            f"axes ({axes})",
+            seen_at=fault.line,
+            node=fault,
+        )
     finding = case.file.fault(fault, kind, message, got, expected)
     return wrong_mask(case, fault, finding) or wrong_setting(case, finding) or finding
+
+
+def same_head(case: Case, fault: Node) -> Diagnosis | None:
+    """Contexts joined that are all of one head: the same slice for each."""
+    labels = [case.labels.get(node) for node in fault.inputs]
+    index = {label.index if label is not None else "" for label in labels}
+    if (
+        len(labels) < 2
+        or len(index) > 1
+        or not (head := index.pop()).startswith("head")
+    ):
+        return None
+    slices = [
+        node
+        for node, label in case.labels.items()
+        if label.stage.rank == 2 and label.index == head and node.inputs
+    ]
+    if not slices or len(slices) < 2:
+        return None
+    return case.file.fault(
+        slices[0],
+        "split",
+        f"Every head is given the slice of {head}: {len(labels)} contexts are joined, "
+        "and they are the same one.",
+        f"{head}, {len(labels)} times",
+        "the slice [h * head_dim : (h + 1) * head_dim] for head h",
+        seen_at=fault.line,
+        node=fault,
+    )
+
+
+def features_first(case: Case, fault: Node) -> Node | None:
+    """Where queries or values get the features before the heads."""
+
+    def turned(node: Node) -> bool:
+        label = case.labels.get(node)
+        if label is None or not label.stage.name.startswith(("queries", "values")):
+            return False
+        order = label.order
+        return {"D", "H"} <= set(order) and order.index("D") < order.index("H")
+
+    starts = [earliest(node, turned) for node in fault.inputs if turned(node)]
+    return min(starts, key=lambda node: node.index, default=None)
 
 
 def merge_of(case: Case, fault: Node) -> str | None:
@@ -476,7 +535,8 @@ def settings(case: Case, statement: str) -> Iterator[tuple[nn.Module, str, Any]]
     plain = {D, H, D * H, sizes.d_in, sizes.context, sizes.p, D**0.5, D**-0.5}
     for owner in case.module.modules():
         for name, value in list(vars(owner).items()):
-            if type(value) not in (int, float) or name.startswith("_"):
+            number = type(value) in (int, float)
+            if not number or name.startswith("_") or meaning(name) == "span":
                 continue
             right = {"H": H, "D": D}.get(meaning(name) or "")
             tries: list[Any] = []
@@ -612,6 +672,15 @@ def layer_refuses(
         )
     if place is None or width == takes:
         return None
+    label = label_of(case, given)
+    if label is not None and label.stage.name == "contexts" and takes == width * heads:
+        return case.file.fault(
+            case.run.place,
+            "merge",
+            f"The layer {name!r} is given {what}, head by head; it takes the {takes} "
+            "features of all heads side by side.",
+            error,
+        )
     return case.file.fault(
         place,
         "constructor",
@@ -666,7 +735,7 @@ def one_layer_twice(case: Case) -> Diagnosis | None:
         if p.same_as(before):
             one, other, at = WORDS[earlier], WORDS[role], misnamed(case, p)
             return case.file.fault(
-                made_twice(case, p) or at,
+                made_twice(case, p) or call_site(case, at, before.node) or at,
                 "projection",
                 f"One layer, {p.layer!r}, makes the {one} and the {other}: they are "
                 "the same numbers.",
@@ -675,6 +744,15 @@ def one_layer_twice(case: Case) -> Diagnosis | None:
                 node=at,
             )
     return None
+
+
+def call_site(case: Case, node: Node, other: Node) -> Place | None:
+    """Where the calls of one line part: each of two operations comes from a call."""
+    pairs = zip(node.calls, other.calls, strict=False)
+    parted = next((one for one, two in pairs if one != two), None)
+    if parted is None or node.line != other.line:
+        return None
+    return Place(case.file.path, parted, parted, None, None)
 
 
 def made_twice(case: Case, p: Projection) -> Place | None:
@@ -710,7 +788,9 @@ def one_head_twice(case: Case) -> Diagnosis | None:
             if not p.same_as(before):
                 continue
             place = p.node.entry.place
-            if not sibling_unused(case, p.paths[0]):
+            weight = case.weights[p.paths[0]]
+            sliced = weight.numel() >= 2 * p.width * case.x.shape[-1]
+            if not sliced and not sibling_unused(case, p.paths[0]):
                 place = maker_of(case, p)
             elif re.search(r"\.\d+\.", p.layer):
                 place = joined_at(case) or place

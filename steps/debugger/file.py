@@ -107,7 +107,18 @@ class File:
                 value = assigned(node, attribute)
                 if value is not None:
                     source = assignment(function, value, node) if local else None
-                    return self.place(source or node)
+                    return self.place(source or self.returned(value) or node)
+        return None
+
+    def returned(self, value: ast.expr) -> ast.Return | None:
+        """What a function of the file returns, where a value is a call of it."""
+        called = called_name(value)
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name == called:
+                found = [
+                    part for part in ast.walk(node) if isinstance(part, ast.Return)
+                ]
+                return found[-1] if found else None
         return None
 
     def definition(self, owner: Any, name: str) -> Place | None:
@@ -172,19 +183,25 @@ def parts(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
     return list(zip(target.elts, values, strict=False))
 
 
+def called_name(value: ast.expr) -> str | None:
+    """The name that a value starts from: of mask.bool() and mask(n) it is mask."""
+    while isinstance(value, ast.Call | ast.Attribute):
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return value.id if isinstance(value, ast.Name) else None
+
+
 def assignment(
     function: ast.FunctionDef, value: ast.expr, before: Any
 ) -> ast.AST | None:
     """The last assignment to the local variable that a value is made from."""
-    while isinstance(value, ast.Call | ast.Attribute):  # mask.bool() is of mask
-        value = value.func if isinstance(value, ast.Call) else value.value
-    if not isinstance(value, ast.Name) or value.id == "self":
+    name = called_name(value)
+    if name in (None, "self"):
         return None
     found = [
         node
         for node in ast.walk(function)
         if isinstance(node, ast.Assign) and node.lineno <= before.lineno
         for target in node.targets
-        if isinstance(target, ast.Name) and target.id == value.id
+        if isinstance(target, ast.Name) and target.id == name
     ]
     return max(found, key=lambda node: node.lineno, default=None)

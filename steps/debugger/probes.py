@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from steps.debugger.arguments import Sizes
 from steps.debugger.build import make_lazy, owner_of, set_at
 from steps.debugger.case import Case, plainly
+from steps.debugger.explain import behind
 from steps.debugger.load import first_line
 from steps.debugger.padding import padding
 from steps.debugger.result import Diagnosis
@@ -315,6 +316,31 @@ def train_mode(case: Case) -> Diagnosis | None:
         finding = dropped(case, node, calm)
         if finding is not None:
             return finding
+    on_weights = [
+        node
+        for node, calm in zip(run.nodes, case.run.nodes, strict=True)
+        if node.entry.function == "dropout"
+        and calm in case.labels
+        and case.labels[calm].stage.name == "weights"
+    ]
+    if len(on_weights) > 1 and on_weights[0] in behind(on_weights[1].inputs):
+        return case.file.fault(
+            on_weights[1],
+            "dropout",
+            "In train mode dropout falls on the weights twice: more are dropped than "
+            "was asked for.",
+            "dropout on weights that dropout has thinned already",
+            DROPPED,
+        )
+    on_x = [node for node, calm in drawn if calm in case.plain]
+    if on_x and len(on_x) == len(drawn):
+        return case.file.fault(
+            on_x[0],
+            "dropout",
+            "In train mode dropout falls on the input; no attention weight is dropped.",
+            "dropout on x",
+            DROPPED,
+        )
     on_contexts = [node for node, calm in drawn if holds_contexts(case, calm)]
     if on_contexts and len(on_contexts) == len(drawn):
         return case.file.fault(

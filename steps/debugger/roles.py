@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from steps.debugger.run import Node, Run
+from steps.debugger.run import Node, Run, same_numbers
 from steps.debugger.stages import Stage, candidates, match
 from steps.pytorch import torch
 
@@ -591,7 +591,7 @@ def changed_heads(
         return None
     B, H, T, _ = heads.q.shape
     repeats = H // heads.kv_heads if heads.kv_heads else 1
-    made = {"q": heads.q, "k": heads.k[:, ::repeats]}
+    made = [("q", heads.q), ("k", heads.k), ("k", heads.k[:, ::repeats])]
     found: dict[str, torch.Tensor] = {}
     of: dict[Node, set[str]] = {}
     for node, twin in zip(run.nodes, other.nodes, strict=True):
@@ -600,7 +600,7 @@ def changed_heads(
             continue
         value, total = node.value.double(), float(node.value.sum())
         roles = set().union(*(of.get(n, set()) for n in node.inputs))
-        for role, tensor in made.items():
+        for role, tensor in made:
             stage = Stage(role, tensor, ("B", "H", "T", "D"), 2)
             if match(value, stage, total, MERGED):
                 roles = {role}
@@ -608,12 +608,10 @@ def changed_heads(
         if len(roles) != 1:
             continue
         role = next(iter(roles))
-        tensor = made[role]
-        if (
-            value.numel() != tensor.numel()
-            or token_axes(value, twin.value, B, T, at) is None
-        ):
+        whole = [t for r, t in made if r == role and t.numel() == value.numel()]
+        if not whole or token_axes(value, twin.value, B, T, at) is None:
             continue
+        tensor = whole[0]
         names = ("B", "H", "T", "D")
         sizes = tuple(tensor.shape)
         for order, _ in candidates(tuple(value.shape), names, sizes, MERGED):
@@ -622,13 +620,13 @@ def changed_heads(
                 moved = value.reshape([tensor.shape[d] for d in order])
                 now = moved.permute([order.index(d) for d in range(4)])
                 ratio = now / tensor
-                if float(ratio.std()) > 1e-9:
+                if float(ratio.std()) > 1e-9 and not same_numbers(now, tensor):
                     found[role] = now
                 break
     if not found:
         return None
-    q, k = found.get("q", heads.q), found.get("k", made["k"])
-    k = k.repeat_interleave(repeats, 1)
+    q, k = found.get("q", heads.q), found.get("k", heads.k)
+    k = k.repeat_interleave(H // k.shape[1], 1)
     lengths = [
         torch.allclose(a.norm(dim=-1), b.norm(dim=-1), rtol=1e-4)
         for a, b in ((q, heads.q), (k, heads.k))

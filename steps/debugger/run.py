@@ -56,6 +56,9 @@ class Watcher(Recorder):
     ) -> None:
         super().__init__(*args, **more)
         self._number = 0  # of the torch call
+        self.calls: dict[
+            int, list[int]
+        ] = {}  # id of an entry -> lines, outermost first
         self._replace = replace or {}
         self.numbers: dict[int, int] = {}  # id of an entry -> number of its last call
         # Calls of multi_head_attention_forward.
@@ -84,6 +87,13 @@ class Watcher(Recorder):
         for kind in filter(None, map(opaque, results)):
             raise Opaque(f"line {self._place(frame).line} makes", kind)
         super()._record(frame, *call)
+        lines = []
+        while frame is not None:
+            if frame.f_code.co_filename == self._first:
+                lines.append(frame.f_lineno)
+            frame = frame.f_back
+        for entry in self.entries[-len(results) :]:
+            self.calls[id(entry)] = lines[::-1]
 
     def _source(self, file: str) -> Any:
         found = super()._source(file)
@@ -144,6 +154,7 @@ class Node:
     constants: list[tuple[torch.Tensor, "Node | None"]] = field(default_factory=list)
     used: bool = False  # by a later operation, or returned
     number: int = 0  # of the torch call
+    calls: list[int] = field(default_factory=list)  # lines on the way, outermost first
     unseen: bool = False  # reads something made of x where the recorder does not look
 
     @property
@@ -239,6 +250,14 @@ def is_random(tensor: torch.Tensor) -> bool:
     return flat.unique().numel() > 0.9 * flat.numel() and bool((flat < 0).any())
 
 
+def same_numbers(value: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same numbers, in any order."""
+    if other.numel() != value.numel() or not other.is_floating_point():
+        return False
+    one, two = (t.double().reshape(-1).sort().values for t in (value, other))
+    return bool(torch.isclose(one, two, rtol=1e-6, atol=1e-9).all())
+
+
 def record(
     module: nn.Module,
     call: Callable[[], Any],
@@ -276,6 +295,7 @@ def record(
     link(run, watcher.entries, x, weights)
     for node in run.nodes:
         node.number = watcher.numbers.get(id(node.entry), 0)
+        node.calls = watcher.calls.get(id(node.entry), [])
     return run
 
 

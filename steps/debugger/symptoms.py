@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from steps.debugger.judge import CONTEXTS, SHARED, Judgement
-from steps.debugger.run import Node
+from steps.debugger.run import Node, same_numbers
 from steps.debugger.stages import Label, Reference, Stage
 from steps.pytorch import torch
 
@@ -288,14 +288,6 @@ def wrong_places(result: Result) -> Symptom | None:
         "have, and an axis has to be moved, by transpose or permute, before or after.",
         f"numbers of other tokens or heads side by side, shape {shape}",
     )
-
-
-def same_numbers(value: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same numbers, in any order."""
-    if other.numel() != value.numel() or not other.is_floating_point():
-        return False
-    one, two = (t.double().reshape(-1).sort().values for t in (value, other))
-    return bool(torch.isclose(one, two, rtol=1e-6, atol=1e-9).all())
 
 
 def wrong_product(result: Result) -> Symptom | None:

@@ -116,14 +116,19 @@ def attempted(case: Case) -> list[Case]:
             attempt.causal = masks_in(run, case.T)
         if run.error is not None and run.failed is None and attempts:
             continue
+        if bare is not None and merit(bare) < RIGHT and attempt.mask_shape:
+            return [bare]
+        if bare is not None and merit(bare) >= RIGHT and not attempt.mask_shape:
+            continue  # another form of no mask
         judge_run(attempt)
         attempts.append(attempt)
         if left and not attempt.causal and run.error is None:
-            bare = attempt
-            if merit(bare) < RIGHT:
-                return [bare]
+            if bare is None or merit(attempt) > merit(bare):
+                bare = attempt
         elif merit(attempt) >= RIGHT:
             return [attempt]
+    if bare is not None and merit(bare) < RIGHT:
+        return [bare]
     if bare is not None:
         attempts.remove(bare)
         if all(attempt.run.error is not None for attempt in attempts):
