@@ -230,9 +230,8 @@ class MultiHeadAttention(nn.Module):
         head_values = values_by_token.transpose(1, 2)
 
         # The scores are the largest tensors: each form is freed once the next is made.
-        attn_scores = head_queries @ head_keys.transpose(
-            2, 3
-        )  # (b, num_heads, num_tokens, num_tokens)
+        # (b, num_heads, num_tokens, num_tokens)
+        attn_scores = head_queries @ head_keys.transpose(2, 3)
         attn_scores = attn_scores / head_dim**0.5
         blocked = self.mask[:num_tokens, :num_tokens]  # (num_tokens, num_tokens)
         attn_scores = attn_scores.masked_fill(blocked, -torch.inf)
@@ -240,13 +239,13 @@ class MultiHeadAttention(nn.Module):
         del attn_scores
         attn_weights = self.dropout(attn_weights)
 
-        head_contexts = (
-            attn_weights @ head_values
-        )  # (b, num_heads, num_tokens, head_dim)
+        # (b, num_heads, num_tokens, head_dim)
+        head_contexts = attn_weights @ head_values
         del attn_weights
+        # (b, num_tokens, d_out)
         joined_contexts = (
             head_contexts.transpose(1, 2).contiguous().view(b, num_tokens, d_out)
-        )  # (b, num_tokens, d_out)
+        )
         context_vec = self.out_proj(joined_contexts)  # (b, num_tokens, d_out)
         return context_vec
 

@@ -9,9 +9,8 @@ from steps.pytorch import nn, seeded, torch
 
 
 def step(T, seed):
-    uniform_weights = torch.tril(torch.ones(T, T)) / torch.arange(1, T + 1).unsqueeze(
-        1
-    )  # (T, T)
+    # (T, T)
+    uniform_weights = torch.tril(torch.ones(T, T)) / torch.arange(1, T + 1).unsqueeze(1)
     half = nn.Dropout(p=0.5)
     with seeded(seed):
         half_mask = half(torch.ones(T, T)) > 0  # (T, T)

@@ -11,9 +11,8 @@ from steps.pytorch import seeded, torch
 
 def step(x_batch, d_in, D, context_length, seed):
     with seeded(seed):
-        causal_attention = CausalAttention(
-            d_in, D, context_length, dropout=0.0
-        )  # weight (D, d_in)
+        # weight (D, d_in)
+        causal_attention = CausalAttention(d_in, D, context_length, dropout=0.0)
     batch = torch.cat((x_batch, x_batch))  # (2*B, T, d_in)
     causal_contexts = causal_attention(batch)  # (2*B, T, D)
     return causal_attention, causal_contexts
@@ -22,9 +21,8 @@ def step(x_batch, d_in, D, context_length, seed):
 def wrong_unsliced(x_batch, causal_attention):
     """the whole mask on a shorter input, without the slice: an error or, with one
     token, worse: scores stretched to the size of the mask"""
-    scores = (
-        causal_attention.W_query(x_batch) @ causal_attention.W_key(x_batch).mT
-    )  # (B, T, T)
+    # (B, T, T)
+    scores = causal_attention.W_query(x_batch) @ causal_attention.W_key(x_batch).mT
     unsliced = scores.masked_fill(causal_attention.mask.bool(), -torch.inf)
     return unsliced
 

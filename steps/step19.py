@@ -11,9 +11,8 @@ from steps.pytorch import nn, seeded
 
 
 def step(head_contexts, mha_W_query, mha_W_key, mha_W_value, B, T, H, D, seed):
-    joined_contexts = (
-        head_contexts.transpose(1, 2).contiguous().view(B, T, H * D)
-    )  # (B, T, H*D)
+    # (B, T, H*D)
+    joined_contexts = head_contexts.transpose(1, 2).contiguous().view(B, T, H * D)
     d_out = H * D
     with seeded(seed, after=[mha_W_query, mha_W_key, mha_W_value]):
         out_proj = nn.Linear(H * D, d_out, bias=False)  # weight (d_out, H*D)

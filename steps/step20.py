@@ -42,11 +42,10 @@ def wrong_twice(x_batch, mha_W_query, mha_W_key, mha_W_value, B, T, H, D):
     wrong_queries = mha_W_query(x_batch).view(B, H, T, D)  # (B, H, T?, D)
     wrong_keys = mha_W_key(x_batch).view(B, H, T, D)  # (B, H, T?, D)
     wrong_values = mha_W_value(x_batch).view(B, H, T, D)  # (B, H, T?, D)
-    wrong_contexts = (
-        nn.functional.scaled_dot_product_attention(  # masked, scaled, softmax
-            wrong_queries, wrong_keys, wrong_values, is_causal=True
-        )
-    )  # (B, H, T?, D)
+    # (B, H, T?, D)
+    wrong_contexts = nn.functional.scaled_dot_product_attention(
+        wrong_queries, wrong_keys, wrong_values, is_causal=True
+    )
     twice_wrong = wrong_contexts.reshape(B, T, H * D)  # (B, T, H*D?)
     return twice_wrong
 

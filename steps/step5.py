@@ -10,9 +10,8 @@ from steps.pytorch import nn, seeded, torch
 def step(token_embedding_layer, token_embeddings, T, d_in, seed):
     context_length = 2 * T  # room for a longer sentence than this one
     with seeded(seed, after=[token_embedding_layer]):
-        position_embedding_layer = nn.Embedding(
-            context_length, d_in
-        )  # weight (context_length, d_in)
+        # weight (context_length, d_in)
+        position_embedding_layer = nn.Embedding(context_length, d_in)
     position_embeddings = position_embedding_layer(torch.arange(T))  # (T, d_in)
     x_batch = token_embeddings + position_embeddings  # (B, T, d_in)
     return context_length, position_embedding_layer, position_embeddings, x_batch

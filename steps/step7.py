@@ -8,9 +8,8 @@ from steps.pytorch import torch
 
 
 def step(similarity, x):
-    exponentials = torch.exp(
-        similarity - similarity.amax(dim=-1, keepdim=True)
-    )  # (T, T)
+    # (T, T)
+    exponentials = torch.exp(similarity - similarity.amax(dim=-1, keepdim=True))
     stable_weights = exponentials / exponentials.sum(dim=-1, keepdim=True)  # (T, T)
     similarity_weights = torch.softmax(similarity, dim=-1)  # (T, T)
     similarity_contexts = similarity_weights @ x  # (T, d_in)
@@ -23,9 +22,8 @@ def wrong_naive(similarity):
     nan"""
     large_scores = similarity / similarity.abs().max() * 1000  # (T, T)
     naive_exponentials = torch.exp(large_scores)  # (T, T)
-    naive_weights = naive_exponentials / naive_exponentials.sum(
-        dim=-1, keepdim=True
-    )  # (T, T)
+    # (T, T)
+    naive_weights = naive_exponentials / naive_exponentials.sum(dim=-1, keepdim=True)
     return large_scores, naive_weights
 
 

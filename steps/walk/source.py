@@ -130,8 +130,10 @@ class Source:
         return self._read[place.line]
 
     def _statement(self, node: ast.stmt, line: int) -> Statement:
-        last = node.end_lineno or node.lineno
+        first, last = node.lineno, node.end_lineno or node.lineno
         comment = AXES_COMMENT.search(self.lines[last - 1])
+        if comment is None and first > 1:  # where there was no room, the line above
+            comment = AXES_COMMENT.fullmatch(self.lines[first - 2].rstrip())
         axes = None
         if comment and isinstance(node, ast.Assign | ast.AnnAssign | ast.Return):
             axes = tuple(part.strip() for part in comment[1].split(",") if part.strip())
