@@ -222,17 +222,14 @@ class Recorder(torch.overrides.TorchFunctionMode):
         sizes = sizes_of(frame)
         many = len(results) > 1
         for index, tensor in enumerate(results):
-            if len(names) == 1 or not names:
-                name = names[0] if names else ""
-                name = f"{name}[{index}]" if many and name else name
-            else:  # q, k, v = (... for w in ...): one after the other
-                turn = index if many else self._counts[place]
-                name = names[turn % len(names)]
+            name = name_of(names, index, many, self._counts[place])
             in_place = any(tensor is other for other in changed)
             moved = any(storage(tensor) == storage(t) for t in tensors)
             shares = self._owners.get(storage(tensor))
             if moved and not shares:  # such as self.mask, a buffer
                 shares = self._local_owner(frame, tensor)
+            if computed and (not shares or shares[0] == (name or expression)):
+                moved, shares = False, None
             if in_place:
                 origin = "computed"
             elif shares or moved:
@@ -241,8 +238,6 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 origin = "copied"
             else:
                 origin = "computed"
-            if computed and (not shares or shares[0] == (name or expression)):
-                origin, shares = "computed", None
             axes = self._axes_of(frame, statement, name, tensor, func, args, tensors)
             values = None
             if tensor.numel() <= self._small and not tensor.is_meta:
@@ -437,6 +432,14 @@ class Recorder(torch.overrides.TorchFunctionMode):
             if axes and tuple(other.shape) == shape:
                 return axes
         return tuple(map(str, shape))
+
+
+def name_of(names: list[str], index: int, many: bool, call: int) -> str:
+    """The name of a result: number `index` of several, of call `call` at a place."""
+    if len(names) > 1:  # q, k, v = (... for w in ...): one after the other
+        return names[(index if many else call) % len(names)]
+    name = names[0] if names else ""
+    return f"{name}[{index}]" if many and name else name
 
 
 def is_return(statement: Statement) -> bool:
