@@ -650,6 +650,63 @@ def test_a_tensor_of_another_kind_is_said(examine, kind, returned):
     assert f"a {kind} tensor" in found.message
 
 
+def test_an_input_changed_in_place_is_said(examine):
+    found = examine(
+        APART.replace("b, n, _ = x.shape", "x *= 2\n        b, n, _ = x.shape")
+    )
+    assert (found.verdict, found.kind) == ("fault", "input")
+    assert found.statement == "x *= 2"
+
+
+def test_a_mask_that_was_not_wanted_is_said(examine):
+    found = examine(APART, causal=False)
+    assert (found.verdict, found.kind) == ("fault", "mask")
+    assert "every token may look at every other" in found.message
+    assert "masked_fill" in found.statement
+
+
+def test_a_forward_under_inference_mode_is_never_trained(examine):
+    found = examine(
+        APART.replace("    def forward", "    @torch.inference_mode()\n    def forward")
+    )
+    assert (found.verdict, found.kind) == ("fault", "training")
+    assert "inference_mode" in found.statement
+
+
+def test_two_number_types_are_no_fault_of_the_values(examine):
+    found = examine(
+        APART.replace(
+            "values = values.transpose(1, 2)", "values = values.transpose(1, 2).float()"
+        )
+    )
+    assert (found.verdict, found.kind) == ("fault", "precision")
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("MultiHeadAttention", "missing"),
+        ("exit()", "SystemExit"),
+        ("torch.jit.script(nn.Linear(2, 2))", "TorchScript"),
+        ("nn.Transformer(12, 3)", "PyTorch's own"),
+    ],
+)
+def test_what_build_cannot_make_is_said(examine, expression, says):
+    found = examine(APART, expression=expression)
+    assert found.verdict == "cannot tell"
+    assert says in found.message
+    assert "failed" not in found.message
+
+
+def test_diagnose_leaves_the_default_device_alone():
+    module = attention_of()
+    with torch.device("meta"):
+        assert diagnose(module).verdict == "no fault"
+        assert torch.get_default_device().type == "meta"
+    assert diagnose(module).verdict == "no fault"
+    assert torch.get_default_device().type == "cpu"
+
+
 LAZY = """\
 from torch import nn
 

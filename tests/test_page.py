@@ -58,6 +58,29 @@ def test_the_same_bytes_again(made: Path, tmp_path: Path) -> None:
     assert other.read_bytes() == made.read_bytes()
 
 
+def test_a_token_beyond_the_tokens_of_step_24_is_followed(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    ran = main("--page", str(file), "--text", "The " * 66 + "river was")
+    assert (ran.code, ran.err) == (0, "")
+    assert data_of(file)["follow"] == 66
+
+
+def test_a_text_that_looks_like_a_gap_of_the_template(tmp_path: Path) -> None:
+    report = tmp_path / "{{DATA}}.py"
+    report.write_text("x = 1\n")
+    file = tmp_path / "page.html"
+    main("--check", str(report), "--page", str(file))
+    assert data_of(file)["text"] == report.name
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such files here")
+def test_a_pipe_is_no_place_for_a_page(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ran = main("--page", str(tmp_path / "pipe"), "--force")
+    assert ran.code == 2
+    assert "no ordinary file" in ran.err
+
+
 def test_nothing_is_loaded_from_anywhere() -> None:
     text = page.TEMPLATE.read_text(encoding="utf-8")
     for sign in (

@@ -1,6 +1,7 @@
 """Guessing shapes: whole sessions, scripted as through a pipe."""
 
 import io
+import os
 import subprocess
 import sys
 from typing import Any
@@ -154,6 +155,19 @@ def test_through_a_pipe(command: list[str]) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "0 of 2 shapes right at the first try" in done.stdout
+
+
+def test_bytes_that_are_no_text_are_a_wrong_answer() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "steps.step15", "--predict"],
+        input=b"\xff\n1 4 6\n",
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"0 of 1 shapes right at the first try, 1 later" in done.stdout
 
 
 def test_other_sizes() -> None:

@@ -39,7 +39,8 @@ def test_width(text: str, sizes: tuple[int, int, int]) -> None:
     assert [line for line in ran.out.split("\n") if line != line.rstrip()] == []
 
 
-def test_help_is_narrow() -> None:
+def test_help_and_list_are_narrow() -> None:
+    assert all(len(line) <= 100 for line in main("--list").out.splitlines())
     assert all(len(line) <= 100 for line in main("--help").out.splitlines())
 
 

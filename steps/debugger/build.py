@@ -75,10 +75,10 @@ def build_from(text: str, names: dict[str, Any]) -> nn.Module:
         raise UserError(f"--build: {text!r} is not a Python expression") from None
     try:
         made = eval(text, dict(names))
-    except Exception as error:
+        if isinstance(made, type) and issubclass(made, nn.Module):
+            made = made()
+    except (Exception, SystemExit) as error:
         raise UserError(f"--build: {text!r} raises {first_line(error)}") from None
-    if isinstance(made, type) and issubclass(made, nn.Module):
-        made = made()
     if not isinstance(made, nn.Module):
         raise UserError(
             f"--build: {text!r} makes a {type(made).__name__}, not an nn.Module"
@@ -141,7 +141,7 @@ def prepare(module: nn.Module, seed: int = 7) -> list[str]:
         if not drawable or not tensor.is_floating_point() or tensor.is_meta:
             continue
         draw = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        fan = max(tensor.shape[-1], tensor.shape[0]) if tensor.dim() > 1 else 1
+        fan = max(tensor.shape[-1], tensor.shape[0], 1) if tensor.dim() > 1 else 1
         with torch.no_grad():
             if tensor.dim() > 1:
                 tensor.copy_(draw * (1.5 / fan**0.5))

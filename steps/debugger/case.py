@@ -117,7 +117,7 @@ class Case:
 
     def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
         """What it returns; its first tensor as (sequences, tokens, features)."""
-        return self.turned(self.call(module, x)())
+        return self.turned(self.call(module, x.clone())())
 
     def turned(self, result: Any) -> Any:
         """A result of forward with its first tensor as (sequences, tokens, ...)."""
@@ -137,7 +137,7 @@ class Case:
         **options: Any,
     ) -> Run:
         """A recorded run: of this module and x, or of those that are given."""
-        x = self.x if x is None else x
+        x = (self.x if x is None else x).clone()  # which forward may change
         state = self.weights if module is None else state_of(module)
         module = module or self.module
         torch.default_generator.manual_seed(seed)

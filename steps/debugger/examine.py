@@ -23,8 +23,8 @@ from steps.debugger.load import (
 )
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import squares_of, state_of
-from steps.debugger.verdict import conclude, constructor_raised
-from steps.debugger.ways import best_way
+from steps.debugger.verdict import conclude, constructor_raised, unwanted_mask
+from steps.debugger.ways import RIGHT, best_way, merit
 from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.source import trace_of
@@ -46,7 +46,8 @@ def examine_file(
             with limited(timeout):
                 module, problem = import_file(file)
                 if expression is not None:
-                    instance = build_from(expression, vars(module))
+                    built = build_from(expression, vars(module))
+                    instance = own_copy(unwrapped(built))
                     result = examine_instance(instance, causal, said=expression)
                 elif problem and not classes_in(module):
                     raise UserError(problem)
@@ -279,6 +280,9 @@ def examine_instance(module: nn.Module, causal: bool | None, said: str) -> Diagn
         result.examined = result.examined or said
         if result.verdict == "no fault":
             return result
+        if result.verdict == "fault" and type(module).__module__.startswith("torch."):
+            name = type(module).__name__
+            raise UserError(f"{name} is PyTorch's own; no line of it is the file's")
         best = best or result
     if best is None:
         raise UserError("the width of its input could not be found from its layers")
@@ -323,4 +327,9 @@ def widths_of(module: nn.Module) -> list[int]:
 
 def examine(case: Case) -> Diagnosis:
     """Run the module under every way to call it, and conclude from the best run."""
-    return conclude(best_way(case))
+    best = best_way(case)
+    if not (case.causal or case.undecided) and merit(best) < RIGHT:
+        masked = best_way(replace(case, causal=True))
+        if merit(masked) >= RIGHT:
+            return unwanted_mask(masked)
+    return conclude(best)

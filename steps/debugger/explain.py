@@ -577,7 +577,7 @@ def raised(case: Case) -> Diagnosis | None:
     tensors = list(tensors_in((args, kwargs)))
     paths = [case.path_of(tensor) for tensor in tensors]
     layer = next((path for path in paths if path in case.weights), None)
-    words = ", ".join(in_words(case, tensor) for tensor in tensors)
+    words = ", ".join(in_words(case, tensor) for tensor in tensors) or "no tensor"
     kind = kind_of_call(case, function, tensors, layer)
     message = f"{function} is given {words} and raises {error}."
     if "view" in function and "stride" in str(run.error):
@@ -588,7 +588,13 @@ def raised(case: Case) -> Diagnosis | None:
     if "overflow" in str(run.error):
         kind = "mask"
     expected = None
-    if function in ADDS and any(tensor is case.x for tensor in tensors):
+    if TWO_TYPES.search(str(run.error)):
+        kind, expected = "precision", SAME_TYPE
+        message = (
+            "Two number types meet here, as they do in every precision but float32: "
+            f"in float64 {function} raises {error}."
+        )
+    if function in ADDS and any(tensor is run.x for tensor in tensors):
         message += (
             " x is d_in wide and the output d_out: they add up where these agree."
         )
@@ -619,6 +625,10 @@ def label_of(case: Case, tensor: torch.Tensor) -> Label | None:
     return case.labels.get(node) if node is not None else None
 
 
+TWO_TYPES = re.compile(r"same dtype|scalar type")
+SAME_TYPE = (
+    "masks and weights in the scores' own dtype, such as weights.to(values.dtype)"
+)
 MOVES = ("view", "reshape", "unflatten", "transpose", "permute", "cat", "stack")
 ADDS = ("where", "add", "__add__")
 

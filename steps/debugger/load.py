@@ -83,6 +83,16 @@ def never_at_exit(function: Any, *_: Any, **__: Any) -> Any:
     return function
 
 
+def default_device() -> torch.device | None:
+    """Where tensors are made when nothing is said; None: torch's own default, the CPU.
+
+    Asked only where something has loaded what it takes to have another.
+    """
+    known = "torch.utils._device" in sys.modules
+    device = torch.get_default_device() if known else None
+    return None if device is None or device.type == "cpu" else device
+
+
 @contextlib.contextmanager
 def contained(folder: str | None = None) -> Iterator[Printed]:
     """Run the reader's code inside: what it prints is caught, what it changes put back.
@@ -106,12 +116,7 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
     numpy_random = (
         numpy.random.get_state() if numpy and hasattr(numpy, "random") else None
     )
-    device = None  # torch's own default, until something asks for another
-    if (
-        "torch.utils._device" in sys.modules
-        and torch.get_default_device().type != "cpu"
-    ):
-        device = torch.get_default_device()
+    device = default_device()
     at_exit, outer = atexit.register, EXAMINING.is_set()
     try:
         EXAMINING.set()
@@ -121,6 +126,7 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
             warnings.catch_warnings(),
+            contextlib.nullcontext() if device is None else torch.device("cpu"),
         ):
             warnings.simplefilter("ignore")
             sys.stdin = io.StringIO()
@@ -148,8 +154,8 @@ def contained(folder: str | None = None) -> Iterator[Printed]:
             torch.set_num_threads(threads)
         if torch.are_deterministic_algorithms_enabled() != deterministic:
             torch.use_deterministic_algorithms(deterministic)
-        if "torch.utils._device" in sys.modules:
-            torch.set_default_device(device)  # never asked for: it may not be there
+        if default_device() != device:
+            torch.set_default_device(device)
         random.setstate(python_random)
         torch.set_rng_state(torch_random)
         if numpy_random is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from steps.debugger.arguments import Sizes
 from steps.debugger.build import make_lazy, owner_of, set_at
 from steps.debugger.case import Case, plainly
-from steps.debugger.explain import behind
+from steps.debugger.explain import SAME_TYPE, TWO_TYPES, behind
 from steps.debugger.load import first_line
 from steps.debugger.padding import padding
 from steps.debugger.result import Diagnosis
@@ -28,6 +28,7 @@ DROPPED = "weights = self.dropout(torch.softmax(scores, dim=-1))"
 def first_fault(case: Case) -> Diagnosis | None:
     """The first of the further probes that finds something."""
     probes = (
+        input_changed,
         hidden_tensors,
         unused_layers,
         gradients,
@@ -57,6 +58,24 @@ def outputs(case: Case, x: torch.Tensor) -> torch.Tensor:
     while isinstance(result, tuple | list):
         result = result[0]
     return result
+
+
+def input_changed(case: Case) -> Diagnosis | None:
+    """An operation in place on the input itself: the caller's x is another after it."""
+    if same(case.run.x, case.x):
+        return None
+    ours = case.run.x.untyped_storage()._cdata
+    changing = (n for n in case.run.nodes if n.entry.in_place)
+    node = next(
+        (n for n in changing if n.entry.tensor.untyped_storage()._cdata == ours), None
+    )
+    return case.file.fault(
+        node or case.run.place,
+        "input",
+        "It changes the input in place: the caller's x has other numbers afterwards.",
+        "an input that is not what it was",
+        "a new tensor, as in x = x + positions",
+    )
 
 
 def random_in_eval(case: Case) -> Diagnosis | None:
@@ -464,14 +483,13 @@ def half_precision(case: Case) -> Diagnosis | None:
     if run.error is None:
         return None
     text, error = str(run.error), first_line(run.error)
-    if "same dtype" in text or "scalar type" in text:
+    if TWO_TYPES.search(text):
         return case.file.fault(
             run.place,
             "precision",
             f"In half precision (float16) two number types meet here: {error}.",
             error,
-            "masks and weights in the scores' own dtype, such as "
-            "weights.to(values.dtype)",
+            SAME_TYPE,
         )
     if "overflow" not in text:
         return None

@@ -99,7 +99,7 @@ class Diagnosis:
         for row in self.trace:
             shape = "(" + ", ".join(map(str, row["shape"])) + ")"
             axes = "(" + ", ".join(row["axes"]) + ")" if row["axes"] else ""
-            label = row["name"] or row["expression"]
+            label = ascii_only(row["name"] or row["expression"])
             rows.append((str(row["line"] or ""), label, shape, self.holds(row), axes))
         wide = [max(len(cells[c]) for cells in rows) for c in range(5)]
         wide[1] = max(12, min(wide[1], WIDTH - 8 - sum(wide) + wide[1]))

@@ -170,6 +170,7 @@ class Node:
 class Run:
     """What one forward pass did."""
 
+    x: torch.Tensor  # what it was given, as it is afterwards
     nodes: list[Node]
     result: Any  # what forward returned; None when it raised
     outputs: list[torch.Tensor]
@@ -287,7 +288,7 @@ def record(
         if isinstance(error, Exception) and not replace and ours(call):
             raise UserError(f"the debugger failed: {first_line(error)}") from error
         place = place_of(error, file)
-    run = Run([], result, list(tensors_in(result)), error, place, watcher.failed)
+    run = Run(x, [], result, list(tensors_in(result)), error, place, watcher.failed)
     if weights is None:
         state = state_of(module)
         weights = {path: t for path, t in state.items() if is_weight(state, path)}

@@ -12,7 +12,13 @@ from steps.debugger.explain import blame, raised, return_place, two_roles
 from steps.debugger.file import File, one_based
 from steps.debugger.judge import Judgement
 from steps.debugger.load import first_line, rank
-from steps.debugger.probes import NEAR, first_fault, outputs, random_in_eval
+from steps.debugger.probes import (
+    NEAR,
+    first_fault,
+    first_mask,
+    outputs,
+    random_in_eval,
+)
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, place_of
 from steps.errors import UserError
@@ -95,6 +101,23 @@ def of_run(case: Case) -> Diagnosis:
     path = case.file.path
     result = finding or Diagnosis(path, "no fault", message=clean_message(case))
     result.trace = rows(case, finding)
+    return result
+
+
+def unwanted_mask(case: Case) -> Diagnosis:
+    """The fault of a right causal module that was not to be causal."""
+    node = first_mask(case) or case.run.node_of(case.run.outputs[0])
+    result = case.file.fault(
+        node,
+        "mask",
+        "It hides the tokens after each token, and here every token may look at every "
+        "other. All else is right.",
+        "a causal mask",
+        "no mask, or one that the caller gives",
+    )
+    result.trace = rows(case, result)
+    mark(result)
+    result.examined = described(case)
     return result
 
 

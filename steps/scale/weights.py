@@ -58,7 +58,7 @@ class Checkpoint:
         self.names = set(self._open.keys())
         found = [
             re.fullmatch(r"(transformer\.)?h\.(\d+)\.attn\.c_attn\.weight", n)
-            for n in self.names
+            for n in sorted(self.names)
         ]
         matches = [match for match in found if match]
         if not matches:

@@ -180,7 +180,7 @@ def quietly(run: Callable[[], int]) -> NoReturn:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - to the end
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what a console lacks becomes \\u....
             stream.reconfigure(errors="backslashreplace")
     try:

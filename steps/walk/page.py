@@ -11,6 +11,7 @@ import html
 import json
 import math
 import os
+import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +71,8 @@ def check_target(path: str, force: bool) -> None:
         raise UserError(
             f"--page: {str(target)!r} is a directory; give a file, as in page.html"
         )
+    if target.exists() and not target.is_file():
+        raise UserError(f"--page: {str(target)!r} is no ordinary file; give another")
     if not target.parent.is_dir():
         raise UserError(f"--page: there is no directory {str(target.parent)!r}")
     if target.exists() and not force:
@@ -167,11 +170,8 @@ def render(data: Mapping[str, Any], title: str) -> str:
         "TITLE": html.escape(title),
         "DATA": numbers,
     }
-    for name, part in parts.items():
-        before, found, after = text.partition(f"{{{{{name}}}}}")
-        assert found, name
-        text = before + part + after
-    return text
+    # At once: what is put in may look like a gap itself.
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda gap: parts[gap[1]], text)
 
 
 def digest(text: str) -> str:
@@ -648,7 +648,7 @@ def some(
         return list(items)
     last = max(1, few // 3)
     at = {*range(few - last), *range(len(items) - last, len(items))}
-    if keep is not None and keep not in at:
+    if keep is not None and keep < len(items) and keep not in at:
         at = {*at, keep} - {few - last - 1}
     return [items[i] for i in sorted(at)]
 

@@ -129,7 +129,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 self._filled[id(args[0])] = args[0]
             return func(*args, **kwargs)
         tensors = list(tensors_in((args, kwargs)))
-        versions = [tensor._version for tensor in tensors]
+        versions = [version(tensor) for tensor in tensors]
         try:
             result = func(*args, **kwargs)
         except Exception:
@@ -139,7 +139,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             if self._keep_calls:
                 self.failed = (place, func, args, kwargs)
             raise
-        changed = [t for t, v in zip(tensors, versions, strict=True) if t._version != v]
+        changed = [t for t, v in zip(tensors, versions, strict=True) if version(t) != v]
         results = list(tensors_in(result)) or (changed if result is None else [])
         if results:
             self._record(frame, callee, func, args, kwargs, tensors, results, changed)
@@ -483,6 +483,11 @@ def sizes_of(frame: FrameType) -> dict[str, Any]:
         elif isinstance(value, tuple) and value and {*map(type, value)} == {int}:
             found[key] = tuple(value)
     return found
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was changed in place; under inference mode nobody counts."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def storage(tensor: torch.Tensor) -> int:

@@ -454,8 +454,9 @@ def closing(checks: int, held: int) -> str:
 
 
 def listing(titles: list[Title]) -> Iterator[str]:
-    """One line a step: number, title and the article's headings."""
+    """A step a line: number, title and the article's heading; a line for each more."""
     wide = max(len(title.title) for title in titles)
     for title in titles:
-        quoted = "; ".join(title.headings)
-        yield f"{title.number:>4}  {title.title.ljust(wide)}  {quoted}".rstrip()
+        for count, quoted in enumerate(title.headings or ("",)):
+            number, name = ("", "") if count else (title.number, title.title)
+            yield f"{number:>4}  {name.ljust(wide)}  {quoted}".rstrip()
