@@ -163,8 +163,9 @@ def calls(
             words.append(f"{p.name}=True")
         elif required:
             value = required_value(letters, x, D, pairs)
-            if value is x:
-                words.append("x")
+            plainly = isinstance(value, int | None)
+            shown = f"{p.name}={value if plainly else '...'}"
+            words.append("x" if value is x else shown)
             if p.kind is p.KEYWORD_ONLY:
                 kwargs[p.name] = value
             else:

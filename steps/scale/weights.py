@@ -21,7 +21,7 @@ from steps.pytorch import loaded, nn, seeded, torch
 from steps.scale.machine import check_device
 from steps.scale.report import say, show, tell
 from steps.walk.order import Table
-from steps.words import count, span
+from steps.words import count, listed, span
 
 HEAD_DIM = 64  # of every published size: 768, 1024, 1280 and 1600 wide
 EPSILON = 1e-5  # of GPT-2's layer norms
@@ -236,7 +236,9 @@ def run(
     check_device(device)
     checkpoint = Checkpoint(file)
     width, layers = checkpoint.width, checkpoint.layers
-    there = span("layer", layers[0], layers[-1] - layers[0] + 1)
+    there = f"layers {listed([str(number) for number in layers])}"
+    if layers == list(range(layers[0], layers[-1] + 1)):
+        there = span("layer", layers[0], len(layers))
     if layer not in layers:
         raise UserError(f"--layer: {layer} is not in {file}, which has {there}")
     heads = width // HEAD_DIM if width % HEAD_DIM == 0 else values["H"]
