@@ -382,7 +382,7 @@ def same_head(case: Case, fault: Node) -> Diagnosis | None:
         for node, label in case.labels.items()
         if label.stage.rank == 2 and label.index == head and node.inputs
     ]
-    if not slices or len(slices) < 2:
+    if len(slices) < 2:
         return None
     return case.file.fault(
         slices[0],

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from steps.debugger.arguments import plain
 from steps.debugger.case import Case, plainly
 from steps.debugger.explain import thrown_away
 from steps.debugger.result import Diagnosis
@@ -26,15 +27,17 @@ def padding(case: Case) -> Diagnosis | None:
     has without its padding.
     """
     name = asked(case)
-    bare, _ = plainly(case, case.x)
-    if name is None or case.causal or case.B < 2 or bare is None:
+    if name is None or case.causal or case.B < 2:
         return None
+    bare, _ = plainly(case, case.x)
     short, _ = plainly(case, case.x[-1:, :-HIDDEN])
+    if bare is None or short is None:
+        return None
     fits: list[tuple[Case, torch.Tensor]] = []
     for words, mask in forms(case.B, case.T, case.x.dtype):
         masked = with_mask(case, name, mask)
         out, _ = plainly(masked, case.x)
-        if out is None or short is None or out.shape != bare.shape:
+        if out is None or out.shape != bare.shape:
             continue
         if near(out[:-1], bare[:-1]) and near(out[-1:, :-HIDDEN], short):
             case.notes.append(f"{name!r} hides padding rightly, given {words}.")
@@ -66,7 +69,7 @@ def dropped(case: Case, run: Run, added: list[Node]) -> Diagnosis | None:
     lost = next((node for node in added if not node.used), None)
     if lost is None:
         return None
-    later = (node for node in run.nodes[lost.index + 1 :])
+    later = run.nodes[lost.index + 1 :]
     reader = next((n for n in later if set(n.inputs) & set(lost.inputs)), None)
     return thrown_away(case, lost, "the result", reader)
 
@@ -77,9 +80,10 @@ def asked(case: Case) -> str | None:
         names = inspect.signature(case.module.forward).parameters
     except (TypeError, ValueError):
         return None
-    plain = {name: name.lower().replace("_", "") for name in names}
-    fitting = [n for n, p in plain.items() if ASKS.search(p) and not OTHERS.search(p)]
-    return fitting[0] if fitting else None
+    letters = {name: plain(name) for name in names}
+    return next(
+        (n for n, p in letters.items() if ASKS.search(p) and not OTHERS.search(p)), None
+    )
 
 
 def forms(B: int, T: int, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
