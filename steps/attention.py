@@ -18,6 +18,7 @@ them.
     torch.Size([1, 5, 6])
 """
 
+from steps.limits import check_dropout, check_sizes, takes
 from steps.pytorch import nn, torch
 
 ROLES = ("W_query", "W_key", "W_value")  # what each class calls its projections
@@ -40,8 +41,8 @@ class SelfAttention_v1(nn.Module):
         self.W_value = nn.Parameter(torch.rand(d_in, d_out))
         self.d_in = d_in
 
+    @takes("(num_tokens, d_in)")
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        check_input(x, 2, self.d_in)
         queries = x @ self.W_query  # (num_tokens, d_out)
         keys = x @ self.W_key  # (num_tokens, d_out)
         values = x @ self.W_value  # (num_tokens, d_out)
@@ -70,8 +71,8 @@ class SelfAttention_v2(nn.Module):
         self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
         self.d_in = d_in
 
+    @takes("(num_tokens, d_in)")
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        check_input(x, 2, self.d_in)
         queries = self.W_query(x)  # (num_tokens, d_out)
         keys = self.W_key(x)  # (num_tokens, d_out)
         values = self.W_value(x)  # (num_tokens, d_out)
@@ -114,8 +115,9 @@ class CausalAttention(nn.Module):
         self.d_in = d_in
         self.context_length = context_length
 
+    @takes("(b, num_tokens, d_in)")
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        _, num_tokens, _ = check_input(x, 3, self.d_in, self.context_length)
+        b, num_tokens, d_in = x.shape
         queries = self.W_query(x)  # (b, num_tokens, d_out)
         keys = self.W_key(x)  # (b, num_tokens, d_out)
         values = self.W_value(x)  # (b, num_tokens, d_out)
@@ -211,72 +213,41 @@ class MultiHeadAttention(nn.Module):
         ones = torch.ones(context_length, context_length, dtype=torch.bool)
         self.register_buffer("mask", ones.triu(diagonal=1))
 
+    @takes("(b, num_tokens, d_in)")
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        b, num_tokens, _ = check_input(x, 3, self.d_in, self.context_length)
-        num_heads, head_dim, d_out = self.num_heads, self.head_dim, self.d_out
+        b, num_tokens, d_in = x.shape
+        num_heads, head_dim = self.num_heads, self.head_dim
 
         queries = self.W_query(x)  # (b, num_tokens, d_out)
         keys = self.W_key(x)  # (b, num_tokens, d_out)
         values = self.W_value(x)  # (b, num_tokens, d_out)
 
-        split = (b, num_tokens, num_heads, head_dim)
-        queries_by_token = queries.view(split)  # (b, num_tokens, num_heads, head_dim)
-        keys_by_token = keys.view(split)  # (b, num_tokens, num_heads, head_dim)
-        values_by_token = values.view(split)  # (b, num_tokens, num_heads, head_dim)
+        # (b, num_tokens, num_heads, head_dim)
+        queries_by_token = queries.view(b, num_tokens, num_heads, head_dim)
+        keys_by_token = keys.view(b, num_tokens, num_heads, head_dim)
+        values_by_token = values.view(b, num_tokens, num_heads, head_dim)
 
-        # (b, num_tokens, num_heads, head_dim) -> (b, num_heads, num_tokens, head_dim)
+        # (b, num_heads, num_tokens, head_dim)
         head_queries = queries_by_token.transpose(1, 2)
         head_keys = keys_by_token.transpose(1, 2)
         head_values = values_by_token.transpose(1, 2)
 
-        # The scores are the largest tensors: each form is freed once the next is made.
         # (b, num_heads, num_tokens, num_tokens)
         attn_scores = head_queries @ head_keys.transpose(2, 3)
         attn_scores = attn_scores / head_dim**0.5
-        blocked = self.mask[:num_tokens, :num_tokens]  # (num_tokens, num_tokens)
+        # (num_tokens, num_tokens)
+        blocked = self.mask[:num_tokens, :num_tokens]
         attn_scores = attn_scores.masked_fill(blocked, -torch.inf)
         attn_weights = torch.softmax(attn_scores, dim=-1)
-        del attn_scores
+        del attn_scores  # as large as the weights, and of no more use
         attn_weights = self.dropout(attn_weights)
 
         # (b, num_heads, num_tokens, head_dim)
         head_contexts = attn_weights @ head_values
         del attn_weights
+        # (b, num_tokens, num_heads, head_dim)
+        contexts_by_token = head_contexts.transpose(1, 2).contiguous()
         # (b, num_tokens, d_out)
-        joined_contexts = (
-            head_contexts.transpose(1, 2).contiguous().view(b, num_tokens, d_out)
-        )
+        joined_contexts = contexts_by_token.view(b, num_tokens, self.d_out)
         context_vec = self.out_proj(joined_contexts)  # (b, num_tokens, d_out)
         return context_vec
-
-
-def check_sizes(**sizes: int) -> None:
-    """Refuse sizes that no layer can have, before anything is drawn."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not hasattr(size, "__index__"):
-            raise TypeError(f"{name} must be a whole number, got {size!r}")
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
-
-
-def check_dropout(dropout: float) -> None:
-    if not 0 <= dropout <= 1:
-        raise ValueError(f"dropout must be a probability from 0 to 1, got {dropout}")
-
-
-def check_input(
-    x: torch.Tensor, rank: int, d_in: int, context_length: int | None = None
-) -> torch.Size:
-    """The input's shape; refuses what the layers would refuse less clearly, or not."""
-    shape = x.shape
-    if len(shape) != rank:
-        axes = "(num_tokens, d_in)" if rank == 2 else "(b, num_tokens, d_in)"
-        raise ValueError(f"the input must be {axes}, got shape {tuple(shape)}")
-    if shape[-1] != d_in:
-        raise ValueError(f"the input must have d_in = {d_in} features, got {shape[-1]}")
-    if context_length is not None and shape[1] > context_length:
-        raise ValueError(
-            f"the input has {shape[1]} tokens, more than "
-            f"context_length = {context_length}"
-        )
-    return shape

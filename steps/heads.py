@@ -10,11 +10,10 @@ def packed_heads(
     """Steps 15 to 17 on another input, no dropout: (B, T, d_in) -> (B, H, T, D)."""
     B, T, _ = x_batch.shape
     D = query.out_features // H
-    rearranged = step15.step(x_batch, query, key, value, B, T, H, D)
-    head_queries, head_keys, head_values = rearranged[-3:]
-    _, scaled = step16.step(head_queries, head_keys, D)
-    _, _, head_attention_weights = step17.step(scaled, T)
-    return head_attention_weights @ head_values
+    made = step15.step(x_batch, query, key, value, B, T, H, D)
+    scaled = step16.step(made["head_queries"], made["head_keys"], D)["scaled"]
+    head_attention_weights = step17.step(scaled, T)["head_attention_weights"]
+    return head_attention_weights @ made["head_values"]
 
 
 def separate_heads(

@@ -10,7 +10,7 @@ from steps import tokens
 def step(text):
     token_ids = tokens.encode(text)
     pieces = [tokens.piece_of(text, token_id) for token_id in token_ids]
-    return token_ids, pieces
+    return locals()
 
 
 if __name__ == "__main__":

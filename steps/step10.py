@@ -16,7 +16,7 @@ def step(x, W_query, W_key, T, D):
     masked_simple = attn_weights * mask_simple  # (T, T)
     row_sums = masked_simple.sum(dim=-1, keepdim=True)  # (T, 1)
     masked_simple_norm = masked_simple / row_sums  # (T, T)
-    return attn_scores, mask_simple, row_sums, masked_simple_norm
+    return locals()
 
 
 if __name__ == "__main__":

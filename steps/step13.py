@@ -1,8 +1,7 @@
 """Step 13: CausalAttention
 
 One masked head with dropout as a class, for batches. The mask is a buffer: it moves and
-is saved with the module, and it is not trained. It is made for context_length tokens,
-and forward cuts it to the length of the input.
+is saved with the module, and it is not trained.
 """
 
 from steps.attention import CausalAttention
@@ -15,21 +14,25 @@ def step(x_batch, d_in, D, context_length, seed):
         causal_attention = CausalAttention(d_in, D, context_length, dropout=0.0)
     batch = torch.cat((x_batch, x_batch))  # (2*B, T, d_in)
     causal_contexts = causal_attention(batch)  # (2*B, T, D)
-    return causal_attention, causal_contexts
+    return locals()
 
 
 def wrong_unsliced(x_batch, causal_attention):
-    """the whole mask on a shorter input, without the slice: an error or, with one
-    token, worse: scores stretched to the size of the mask"""
+    """the whole mask on a shorter input
+
+    With one token there is no error, but scores stretched to the size of the mask.
+    """
     # (B, T, T)
     scores = causal_attention.W_query(x_batch) @ causal_attention.W_key(x_batch).mT
     unsliced = scores.masked_fill(causal_attention.mask.bool(), -torch.inf)
-    return unsliced
+    return locals()
 
 
 def wrong_too_long(x_batch, causal_attention):
-    """an input longer than context_length: there is no mask for it, and the class says
-    so"""
+    """an input longer than context_length
+
+    For its last tokens there is no mask, and the class says so.
+    """
     three_times = torch.cat((x_batch, x_batch, x_batch), dim=1)  # (B, 3*T, d_in)
     causal_attention(three_times)
 

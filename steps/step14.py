@@ -16,24 +16,30 @@ def step(d_in, H, D, seed):
         mha_W_query = nn.Linear(d_in, H * D, bias=False)  # weight (H*D, d_in)
         mha_W_key = nn.Linear(d_in, H * D, bias=False)  # weight (H*D, d_in)
         mha_W_value = nn.Linear(d_in, H * D, bias=False)  # weight (H*D, d_in)
-    return mha_W_query, mha_W_key, mha_W_value
+    return locals()
 
 
 def wrong_reseeded(x_batch, d_in, H, D, seed):
-    """the seed set again before each layer: queries and keys get the same weights, and
-    the scores come out symmetric"""
+    """the seed set again before each layer, so that queries and keys share one matrix
+
+    Why three matrices? With one for queries and keys each score is the same both ways.
+    """
     with seeded(seed):
-        same_query = nn.Linear(d_in, H * D, bias=False)  # weight (H*D, d_in)
+        same_query = nn.Linear(d_in, H * D, bias=False)
     with seeded(seed):
-        same_key = nn.Linear(d_in, H * D, bias=False)  # weight (H*D, d_in)
+        same_key = nn.Linear(d_in, H * D, bias=False)
     symmetric_scores = same_query(x_batch) @ same_key(x_batch).mT  # (B, T, T)
-    return same_query, same_key, symmetric_scores
+    return locals()
 
 
 def wrong_transpose(x_batch, mha_W_query):
-    """the weight used as it is stored, without the transpose: an error when d_in and
-    d_out differ, and no error when they are the same"""
-    x_batch @ mha_W_query.weight
+    """the weight as it is stored, without the transpose
+
+    An error when d_in and d_out differ; no error, and other numbers, when they do not.
+    """
+    packed = mha_W_query(x_batch)  # (B, T, H*D)
+    untransposed = x_batch @ mha_W_query.weight
+    return locals()
 
 
 if __name__ == "__main__":

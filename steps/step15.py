@@ -1,7 +1,7 @@
 """Step 15: project, view, transpose
 
-Article: "view: the queries are already there"; "transpose: put all tokens inside each
-head"
+Article: "Same input, different parameters"; "view: the queries are already there";
+"transpose: put all tokens inside each head"
 
 What is computed, and what is merely rearranged? The projections compute the values;
 view exposes the heads; transpose organizes them for the next multiplication.
@@ -20,25 +20,17 @@ def step(x_batch, mha_W_query, mha_W_key, mha_W_value, B, T, H, D):
     head_queries = queries_by_token.transpose(1, 2)  # (B, H, T, D)
     head_keys = keys_by_token.transpose(1, 2)  # (B, H, T, D)
     head_values = values_by_token.transpose(1, 2)  # (B, H, T, D)
-    return (
-        packed_queries,
-        packed_keys,
-        packed_values,
-        queries_by_token,
-        keys_by_token,
-        values_by_token,
-        head_queries,
-        head_keys,
-        head_values,
-    )
+    return locals()
 
 
 def wrong_view(packed_queries, B, T, H, D):
-    """view asked for the final shape at once. It is the shape of head_queries, and
-    the numbers are dealt out in the order they are stored in, whichever head they
-    belong to"""
+    """the last shape asked of view at once
+
+    view deals the numbers out in the order they are stored in, token by token. To have
+    them head by head an axis must be moved, and only transpose does that.
+    """
     wrong_queries = packed_queries.view(B, H, T, D)  # (B, H, T?, D)
-    return wrong_queries
+    return locals()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 Article: "Each head gets its own attention matrix"
 
-One mask for a sentence of this length serves every head: it has no batch and no head
-axis, and masked_fill broadcasts it over both.
+One mask serves every sentence of this length and every head: it has neither axis.
 """
 
 from steps.pytorch import torch
@@ -13,14 +12,16 @@ def step(scaled, T):
     causal_mask = torch.triu(torch.ones(T, T), diagonal=1).bool()  # (T, T)
     masked = scaled.masked_fill(causal_mask, -torch.inf)  # (B, H, T, T)
     head_attention_weights = torch.softmax(masked, dim=-1)  # (B, H, T, T)
-    return causal_mask, masked, head_attention_weights
+    return locals()
 
 
 def wrong_axis(masked):
-    """softmax over the queries (dim=-2) instead of the keys: columns sum to 1 and rows,
-    with several tokens, do not"""
+    """softmax over the queries, dim=-2, instead of the keys
+
+    Each column of weights sums to 1 then, and a token's own row need not.
+    """
     column_weights = torch.softmax(masked, dim=-2)  # (B, H, T, T)
-    return column_weights
+    return locals()
 
 
 if __name__ == "__main__":

@@ -14,16 +14,19 @@ def step(head_attention_weights, head_values, dropout, seed):
     with seeded(seed):
         dropped_weights = mha_dropout(head_attention_weights)  # (B, H, T, T)
     head_contexts = dropped_weights @ head_values  # (B, H, T, D)
-    return mha_dropout, dropped_weights, head_contexts
+    return locals()
 
 
 def wrong_scores(masked, mha_dropout, seed):
-    """dropout on the scores, before the softmax: a dropped score is 0, which is not a
-    weight of 0, and a blocked score that is dropped becomes 0 x -inf, which is nan"""
+    """dropout on the scores, before the softmax
+
+    A dropped score is 0, which is not a weight of 0, and a blocked score that is
+    dropped is 0 x -inf, which is nan.
+    """
     with seeded(seed):
         dropped_scores = mha_dropout(masked)  # (B, H, T, T)
     wrong_weights = torch.softmax(dropped_scores, dim=-1)  # (B, H, T, T)
-    return wrong_weights
+    return locals()
 
 
 if __name__ == "__main__":

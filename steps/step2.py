@@ -11,7 +11,7 @@ def step(token_ids, pieces):
     input_ids, target_ids = token_ids[:-1], token_ids[1:]
     inputs = [tokens.label(piece) for piece in pieces[:-1]]
     targets = [tokens.label(piece) for piece in pieces[1:]]
-    return input_ids, target_ids, inputs, targets
+    return locals()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ def step(x_batch, mha_W_query, mha_W_key, mha_W_value, T, H):
     layers = (mha_W_query, mha_W_key, mha_W_value)
     packed_contexts = packed_heads(x_batch, *layers, H)  # (B, H, T, D)
     separate_contexts = separate_heads(x_batch, *layers, H)  # (B, H, T, D)
+    separately_joined = separate_contexts.transpose(1, 2).flatten(2)  # (B, T, H*D)
 
     is_last = (torch.arange(T) == T - 1).unsqueeze(-1)  # (T, 1)
     changed_batch = x_batch + is_last  # (B, T, d_in)
@@ -25,20 +26,15 @@ def step(x_batch, mha_W_query, mha_W_key, mha_W_value, T, H):
     two_inputs = torch.cat((x_batch, x_batch + 1))  # (2*B, T, d_in)
     two_packed = packed_heads(two_inputs, *layers, H)  # (2*B, H, T, D)
     two_separate = separate_heads(two_inputs, *layers, H)  # (2*B, H, T, D)
-    return (
-        packed_contexts,
-        separate_contexts,
-        changed_batch,
-        changed_contexts,
-        two_packed,
-        two_separate,
-    )
+    return locals()
 
 
 def wrong_twice(x_batch, mha_W_query, mha_W_key, mha_W_value, B, T, H, D):
-    """view at once for the split, and a merge to match: with several heads and tokens
-    the numbers are wrong, yet the output has the right shape and no path to the future,
-    so neither check sees it; only heads computed separately do"""
+    """view at once for the split, and a merge to match
+
+    The output has the right shape and no path to the future: only heads computed
+    separately can show that its numbers are not theirs.
+    """
     wrong_queries = mha_W_query(x_batch).view(B, H, T, D)  # (B, H, T?, D)
     wrong_keys = mha_W_key(x_batch).view(B, H, T, D)  # (B, H, T?, D)
     wrong_values = mha_W_value(x_batch).view(B, H, T, D)  # (B, H, T?, D)
@@ -47,7 +43,7 @@ def wrong_twice(x_batch, mha_W_query, mha_W_key, mha_W_value, B, T, H, D):
         wrong_queries, wrong_keys, wrong_values, is_causal=True
     )
     twice_wrong = wrong_contexts.reshape(B, T, H * D)  # (B, T, H*D?)
-    return twice_wrong
+    return locals()
 
 
 if __name__ == "__main__":

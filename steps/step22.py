@@ -4,7 +4,7 @@ Article: "Single-Head Attention and Stacked Attention Layers"
 
 Two ways to several heads. MultiHeadAttentionWrapper stacks complete single heads, each
 with weight matrices of its own, and puts their outputs side by side. MultiHeadAttention
-has one wide projection a role and splits its result. Given the same numbers, they
+has one wide projection per role and splits its result. Given the same numbers, they
 agree.
 """
 
@@ -19,21 +19,32 @@ def step(x_batch, T, d_in, H, D, seed):
         integrated = MultiHeadAttention(d_in, H * D, T, 0.0, H)
     integrated.out_proj = nn.Identity()  # the wrapper has no such layer
     wrapper_contexts = wrapper(x_batch)  # (B, T, H*D)
-    one_seed_contexts = integrated(x_batch)  # (B, T, H*D)
 
     heads = wrapper.heads
-    stacked_query = torch.cat([head.W_query.weight for head in heads])  # (H*D, d_in)
-    stacked_key = torch.cat([head.W_key.weight for head in heads])  # (H*D, d_in)
-    stacked_value = torch.cat([head.W_value.weight for head in heads])  # (H*D, d_in)
+    stacked_query = torch.cat([h.W_query.weight for h in heads])  # (H*D, d_in)
+    stacked_key = torch.cat([h.W_key.weight for h in heads])  # (H*D, d_in)
+    stacked_value = torch.cat([h.W_value.weight for h in heads])  # (H*D, d_in)
     stacked = {
         "W_query.weight": stacked_query,
         "W_key.weight": stacked_key,
         "W_value.weight": stacked_value,
     }
-    integrated = loaded(integrated, stacked)
+    loaded(integrated, stacked)
     stacked_contexts = integrated(x_batch)  # (B, T, H*D)
-    classes = wrapper, integrated
-    return classes, wrapper_contexts, one_seed_contexts, stacked_contexts
+    return locals()
+
+
+def wrong_one_seed(x_batch, T, d_in, H, D, seed):
+    """the wrapper's seed for the class too, and nothing stacked
+
+    One seed draws the same numbers for both. The wrapper finishes one head before the
+    next, the class one role before the next.
+    """
+    with seeded(seed):
+        one_seed = MultiHeadAttention(d_in, H * D, T, 0.0, H)
+    one_seed.out_proj = nn.Identity()
+    one_seed_contexts = one_seed(x_batch)  # (B, T, H*D)
+    return locals()
 
 
 if __name__ == "__main__":

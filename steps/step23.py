@@ -2,10 +2,11 @@
 
 Article: "Single-Head Attention and Stacked Attention Layers"
 
-Print the shape after each step; the first that differs from the expected one is where
-the bug begins. But most bugs change no shape. Here is a class with one planted slip,
-made for queries, keys and values alike, run beside the class of step 21 on the same
-input with the same weights: where does it go wrong?
+Print the shape after each step: the first that differs from the expected one is where
+the bug begins, and the error message at the end is usually a symptom and not the cause.
+But many bugs change no shape. Here is a class with one planted slip, made for queries,
+keys and values alike, beside the class of step 21 on the same input with the same
+weights: where does it go wrong?
 
 Give this step your own file, `python -m steps.step23 my_attention.py`, and it examines
 the attention class in it in the same way.
@@ -13,7 +14,7 @@ the attention class in it in the same way.
 
 from steps.attention import MultiHeadAttention
 from steps.debugger.planted import PlantedAttention
-from steps.pytorch import loaded, seeded
+from steps.pytorch import loaded, seeded, torch
 
 
 def step(x_batch, mha_weights, context_length, d_in, H, D, seed):
@@ -21,11 +22,23 @@ def step(x_batch, mha_weights, context_length, d_in, H, D, seed):
     with seeded(seed):  # for the weights they are made with, which are replaced
         right = MultiHeadAttention(d_in, d_out, context_length, 0.0, H)
         planted = PlantedAttention(d_in, d_out, context_length, 0.0, H)
-    right, planted = loaded(right, mha_weights), loaded(planted, mha_weights)
+    loaded(right, mha_weights)
+    loaded(planted, mha_weights)
     right_contexts = right(x_batch)  # (B, T, d_out)
     planted_contexts = planted(x_batch)  # (B, T, d_out)
-    classes = right, planted
-    return classes, right_contexts, planted_contexts
+    return locals()
+
+
+def wrong_axes(x_batch, right, B, T, H, D):
+    """transpose(2, 3), where tokens and heads are to change places
+
+    The axes are wrong from there on; the last line is the first that can complain.
+    """
+    q = right.W_query(x_batch).view(B, T, H, D).transpose(2, 3)  # (B, T, D, H)
+    k = right.W_key(x_batch).view(B, T, H, D).transpose(2, 3)  # (B, T, D, H)
+    scores = q @ k.transpose(2, 3)  # (B, T, D, D)
+    blocked_scores = scores.masked_fill(right.mask[:T, :T], -torch.inf)
+    return locals()
 
 
 if __name__ == "__main__":

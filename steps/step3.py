@@ -10,7 +10,7 @@ from steps.pytorch import torch
 def step(input_ids):
     token_ids_tensor = torch.tensor(input_ids)  # (T)
     batch_ids = token_ids_tensor.unsqueeze(0)  # (B, T)
-    return token_ids_tensor, batch_ids
+    return locals()
 
 
 if __name__ == "__main__":

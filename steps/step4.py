@@ -14,7 +14,7 @@ def step(batch_ids, B, T, d_in, seed):
     with seeded(seed):
         token_embedding_layer = nn.Embedding(V, d_in)  # weight (V, d_in)
     token_embeddings = token_embedding_layer(batch_ids)  # (B, T, d_in)
-    return token_embedding_layer, token_embeddings
+    return locals()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ def step(token_embedding_layer, token_embeddings, T, d_in, seed):
         position_embedding_layer = nn.Embedding(context_length, d_in)
     position_embeddings = position_embedding_layer(torch.arange(T))  # (T, d_in)
     x_batch = token_embeddings + position_embeddings  # (B, T, d_in)
-    return context_length, position_embedding_layer, position_embeddings, x_batch
+    return locals()
 
 
 if __name__ == "__main__":

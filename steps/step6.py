@@ -11,7 +11,7 @@ def step(x_batch, follow):
     one_input = x[follow]  # (d_in)
     one_similarity = x @ one_input  # (T)
     similarity = x @ x.T  # (T, T)
-    return x, one_similarity, similarity
+    return locals()
 
 
 if __name__ == "__main__":

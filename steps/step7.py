@@ -13,18 +13,18 @@ def step(similarity, x):
     stable_weights = exponentials / exponentials.sum(dim=-1, keepdim=True)  # (T, T)
     similarity_weights = torch.softmax(similarity, dim=-1)  # (T, T)
     similarity_contexts = similarity_weights @ x  # (T, d_in)
-    return stable_weights, similarity_weights, similarity_contexts
+    return locals()
 
 
 def wrong_naive(similarity):
-    """the naive softmax, without subtracting the largest score: the same numbers while
-    the scores are small, but the exponential of a large one overflows, and inf / inf is
-    nan"""
+    """softmax without subtracting the largest score first
+
+    Small scores hide it. Stretched up to 1000, exp gives inf, and inf / inf is nan.
+    """
     large_scores = similarity / similarity.abs().max() * 1000  # (T, T)
-    naive_exponentials = torch.exp(large_scores)  # (T, T)
-    # (T, T)
-    naive_weights = naive_exponentials / naive_exponentials.sum(dim=-1, keepdim=True)
-    return large_scores, naive_weights
+    powers = torch.exp(large_scores)  # (T, T)
+    naive_weights = powers / powers.sum(dim=-1, keepdim=True)  # (T, T)
+    return locals()
 
 
 if __name__ == "__main__":

@@ -18,17 +18,7 @@ def step(x, follow, d_in, D, seed):
     one_scores = keys @ one_query  # (T)
     one_weights = torch.softmax(one_scores / D**0.5, dim=-1)  # (T)
     one_context = one_weights @ values  # (D)
-    return (
-        W_query,
-        W_key,
-        W_value,
-        one_query,
-        keys,
-        values,
-        one_scores,
-        one_weights,
-        one_context,
-    )
+    return locals()
 
 
 if __name__ == "__main__":

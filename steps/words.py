@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from steps.layout import number, some
+
 MOST = 12
 
 
@@ -23,6 +25,37 @@ def span(noun: str, first: int, size: int) -> str:
     """
     numbers = str(first) if size == 1 else f"{first} to {first + size - 1}"
     return f"{noun}{'s' * (size != 1)} {numbers}" if noun else numbers
+
+
+def times(*sizes: int) -> str:
+    """Sizes as a product.
+
+    >>> times(1, 4, 6)
+    '1 x 4 x 6'
+    """
+    return " x ".join(map(str, sizes))
+
+
+def token(inputs: Sequence[str], index: int) -> str:
+    """An input token in quotes, with its index where it occurs more than once.
+
+    >>> token(["the", "cat", "the"], 1), token(["the", "cat", "the"], 2)
+    ('"cat"', '"the" (index 2)')
+    """
+    again = f" (index {index})" if inputs.count(inputs[index]) > 1 else ""
+    return f'"{inputs[index]}"{again}'
+
+
+def row(values: Sequence[float], keep: int | None = None) -> str:
+    """Numbers as a row, the middle left out where there are more than seven.
+
+    keep: an index that stays.
+
+    >>> row([0.5, -1.0]), row([0.1] * 9)[-12:]
+    ('(0.5000, -1.0000)', '..., 0.1000)')
+    """
+    shown = some(len(values), 7, keep)
+    return f"({', '.join('...' if i is None else number(values[i]) for i in shown)})"
 
 
 def products(one: Sequence[float], other: Sequence[float]) -> str:

@@ -17,6 +17,7 @@ from program import Ran
 from torch import nn
 
 from steps import step15, step16, step17, step18, step19
+from steps.attention import SelfAttention_v1
 from steps.walk import command
 from steps.walk.order import Walk
 
@@ -209,15 +210,17 @@ def test_steps_with_every_axis_of_another_size() -> None:
         x = torch.randn(B, T, d_in)
         layers = [nn.Linear(d_in, H * D, bias=False) for _ in range(3)]
         projected = step15.step(x, *layers, B, T, H, D)
-        head_queries, head_keys, head_values = projected[-3:]
+        roles = ("queries", "keys", "values")
+        head_queries, head_keys, head_values = (projected[f"head_{r}"] for r in roles)
         assert (
             head_queries.shape == head_keys.shape == head_values.shape == (B, H, T, D)
         )
-        _, scaled = step16.step(head_queries, head_keys, D)
-        _, _, weights = step17.step(scaled, T)
+        scaled = step16.step(head_queries, head_keys, D)["scaled"]
+        weights = step17.step(scaled, T)["head_attention_weights"]
         assert weights.shape == (B, H, T, T)
-        _, _, contexts = step18.step(weights, head_values, 0.0, 1)
-        _, out_proj, vectors = step19.step(contexts, *layers, B, T, H, D, 1)
+        contexts = step18.step(weights, head_values, 0.0, 1)["head_contexts"]
+        last = step19.step(contexts, *layers, B, T, H, D, 1)
+        out_proj, vectors = last["out_proj"], last["mha_context_vectors"]
         assert vectors.shape == (B, T, H * D)
     roles = zip(("query", "key", "value"), layers, strict=True)
     rows = {role: layer.weight.tolist() for role, layer in roles}
@@ -257,16 +260,28 @@ def test_dropout_factors() -> None:
 # Every shape and number of the article, in the block of the step that it links to.
 IN_THE_BLOCKS = {
     1: ["464", "7850", "3331", "373", "39085"],
-    2: ['"bank" is at index 2; its target is "was"'],
+    2: ['index 2, where "bank" is the input. Its target is "was"'],
+    3: ['after "The river bank" comes "was"', "(4,) -> (1, 4)", "at stride 2"],
+    4: ["weight (50257, 4)", "its id, 3331", "(1, 4) -> (1, 4, 4)"],
+    5: ["x_batch = token_embeddings + position_embeddings", "(1, 4, 4)"],
+    8: ["W_query", "W_key", "W_value", "divided by the square root of 3"],
+    9: ["2 times the identity as W_query"],
+    10: ["divided by its sum"],
+    11: ["-inf in 6 of 16 places", "masked_fill_, with the underscore"],
+    12: ["before torch 2.7", "2, 1, 0.6667, 2 after it", "1 / (1 - p), 1.1111 here"],
+    13: ["(8, 8), which is a buffer", "12 tokens, more than context_length = 8"],
     14: ["nn.Linear(4, 6, bias=False)", "(6, 4)", "mha_W_query", "mha_W_value"],
     15: [
         "packed_queries = mha_W_query(x_batch)",
-        "packed_keys = mha_W_key(x_batch)",
-        "packed_values = mha_W_value(x_batch)",
+        "likewise packed_keys, packed_values",
         "packed_queries.view(1, 4, 2, 3)",
         "queries_by_token.transpose(1, 2)",
         "1 sentence, 4 tokens, 2 heads per token, 3 query numbers per head",
-        "Axis 1 holds tokens and axis 2 heads",
+        "(batch_size, num_tokens, NUM_HEADS, HEAD_DIM)",
+        "Axes 1 and 2 (counted from 0) change places, (1, 4, 2, 3) -> (1, 2, 4, 3)",
+        "1 sentence, 4 tokens, 6 query numbers per token, the results of both heads",
+        "Keys and values receive the same transformation.",
+        '"bank"\'s row of 6 becomes 2 groups of 3',
         "each token contains every head",
         "each head contains every token",
         "(1, 4, 6)",
@@ -280,21 +295,31 @@ IN_THE_BLOCKS = {
     16: [
         "head_raw_scores = head_queries @ head_keys.transpose(-2, -1)",
         "(1, 2, 4, 3) @ (1, 2, 3, 4) -> (1, 2, 4, 4)",
-        "square root of 3",
+        "the root of 3, one head's key width",
+        "0.6492 + 0.6437 = 1.2929: one pattern",
     ],
     17: [
         "masked = scaled.masked_fill(causal_mask, -torch.inf)",
         "head_attention_weights = torch.softmax(masked, dim=-1)",
         "(4, 4)",
-        'Both heads let bank use The, river and itself, while blocking "was".',
+        'both heads let "bank" use "The", "river" and itself, while blocking "was".',
+        "blocked[:, None] (2, 1, 4) blocks head 2 of both sentences: wrong",
     ],
-    18: ["head_contexts", "(1, 2, 4, 3)", "p=0.5", "multiplied by 2"],
+    18: [
+        "head_contexts = mha_dropout(head_attention_weights) @ head_values",
+        "(1, 2, 4, 3)",
+        "multiplied by 1 / (1 - 0.5) = 2",
+        "need not sum to 1",
+    ],
     19: [
         "head_contexts.transpose(1, 2).contiguous().view(1, 4, 6)",
-        "nn.Linear(6, 6, bias=False)",
+        "nn.Linear(H * D, d_out, bias=False) weight (6, 6)",
         "mha_context_vectors = out_proj(joined_contexts)",
         "(1, 4, 6)",
         "residual connection",
+        "6 features out, 4 in",
+        "here deliberately they are not",
+        "out_proj makes no path to a future token",
         "not vocabulary probabilities",
     ],
 }
@@ -348,3 +373,33 @@ def test_the_articles_claims(walk_document: dict) -> None:
     assert values("masked")[0][0][2][3] == "-inf"
     assert shape("joined_contexts") == shape("mha_context_vectors") == (1, 4, 6)
     assert shape("out_proj.weight") == (6, 6)
+
+
+def test_a_score_times_0_gives_weight_to_the_future(walk_document: dict) -> None:
+    """Why -inf: "The" gives the future more of its weight than it keeps."""
+    made = {tensor["name"]: tensor for tensor in walk_document["steps"][9]["tensors"]}
+    scores = made["attn_scores"]["values"]
+    (turn,) = [
+        turn
+        for turn in walk_document["steps"][10]["wrong_turns"]
+        if "times 0" in turn["says"]
+    ]
+    wrong = {tensor["name"]: tensor["values"] for tensor in turn["tensors"]}
+    zeroed = [
+        [score / math.sqrt(3) if j <= i else 0.0 for j, score in enumerate(row)]
+        for i, row in enumerate(scores)
+    ]
+    agree(wrong["zero_weights"], [softmax(row) for row in zeroed])
+    assert sum(wrong["zero_weights"][0][1:]) > 0.5
+
+
+def test_weights_that_make_the_layer_steps_6_and_7() -> None:
+    """The identity, times the root that the scores are divided by."""
+    got = recorded([5, 6, 7], "--d-in", "5")
+    layer = SelfAttention_v1(5, 5)
+    with torch.no_grad():
+        layer.W_query.copy_(torch.eye(5) * math.sqrt(5))
+        layer.W_key.copy_(torch.eye(5))
+        layer.W_value.copy_(torch.eye(5))
+        contexts = layer(torch.tensor(got["x_batch"][0]))
+    agree(contexts.tolist(), got["similarity_contexts"])

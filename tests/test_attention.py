@@ -1,8 +1,9 @@
-"""The attention classes as a reader uses them, and steps 21 and 22 that show them."""
+"""The attention classes as a reader uses them, and the steps that show them."""
 
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from bench_attention import Direct, peak
 from program import one_step
 
-from steps import step22
+from steps import attention, step22
 from steps.attention import (
     CausalAttention,
     MultiHeadAttention,
@@ -20,6 +21,7 @@ from steps.attention import (
 )
 from steps.claims import step22 as claims22
 from steps.pytorch import nn, torch
+from steps.walk.order import needs
 from steps.walk.recorder import Recorder
 from steps.walk.source import Place
 
@@ -232,49 +234,49 @@ def test_no_more_memory_than_the_direct_transcription(
 ARTICLE = [
     (21, "Which shape does it return?"),
     (21, "x of shape (b, num_tokens, d_in), and the constructor was given d_out"),
-    (21, "which lines make new numbers, and which only rearrange numbers"),
-    (21, "project 3 linear layers: queries, keys and values"),
-    (21, "split 3 views, 3 transposes: head_queries, head_keys and head_values"),
-    (21, "join the final view and out_proj"),
-    (
-        21,
-        "(b, num_tokens, d_out) = (1, 4, 6). x came in as (b, num_tokens, d_in) = (1,",
-    ),
-    (21, "width d_in = 4 in, d_out = 6 out, so it is not the input's shape"),
-    (21, "The number of axes went 3 -> 4 -> 3"),
-    (21, "One projection a role, each from d_in = 4 to d_out = 6"),
-    (21, "wide enough for all heads side by side. No weight has an axis for heads"),
+    (21, "make new numbers, and which only rearrange numbers that are there already"),
+    (21, "10 computed, 10 rearranged and 1 copied"),
+    (21, "What is computed is attention as with one head"),
+    (21, "3 linear layers project queries, keys and values for all heads at once"),
+    (21, "3 views and 3 transposes give each head its slice of them"),
+    (21, "the final view and out_proj join the heads' results"),
+    (21, "(b, num_tokens, d_out) = (1, 4, 6): not the (1, 4, 4) that x came in with"),
+    (21, "from d_in = 4 to d_out = 6, the number of axes 3 -> 4 -> 3"),
+    (21, "One projection per role, from d_in = 4 to d_out = 6, all heads side by side"),
+    (21, "No weight has an axis for heads"),
     (21, "d_out must be divisible by num_heads, and 6 is not divisible by 4"),
     (21, "head_dim = d_out / num_heads = 6 / 2 = 3"),
-    (21, "no slices of equal width would use all of it"),
+    (21, "No slices of equal width would use all of it"),
     (21, "column of queries 0 1 2 | 3 4 5 belongs to head 1 1 1 | 2 2 2"),
-    (21, "head 1 (index 0): columns 0 to 2 head 2 (index 1): columns 3 to 5"),
-    (21, "(1, 4, 2, 3), axes (b, num_tokens, num_heads, head_dim), rearranged"),
-    (21, "(1, 2, 4, 3), axes (b, num_heads, num_tokens, head_dim), rearranged"),
+    (21, "article's head 0: columns 0 to 2; head 2 is its head 1: columns 3 to 5"),
+    (21, "queries_by_token = queries.view(b, num_tokens, num_heads, head_dim)"),
+    (21, "(b, num_tokens, num_heads, head_dim) | transpose | transpose"),
+    (21, "= (1, 4, 2, 3), rearranged head_queries head_keys head_values"),
+    (21, "(b, num_heads, num_tokens, head_dim) +----- @ ----+ transpose"),
     (21, "no head is built into them"),
-    (21, "The token axis is there twice in attn_scores, blocked and attn_weights"),
+    (21, "The token axis is there twice only in attn_scores, blocked and attn_weights"),
     (21, "each token's query is compared with every token's key"),
     (21, "attn_scores = head_queries @ head_keys.transpose(2, 3)"),
-    (21, "(1, 2, 3, 4), axes (b, num_heads, head_dim, num_tokens), rearranged"),
-    (21, "(1, 2, 4, 4), axes (b, num_heads, num_tokens, num_tokens), computed"),
-    (21, "(1, 2, 4, 3), axes (b, num_heads, num_tokens, head_dim), computed"),
-    (21, "head_contexts.transpose(1, 2): shape (1, 4, 2, 3), axes (b, num_tokens,"),
-    (21, "head_contexts.transpose(1, 2).contiguous(): shape (1, 4, 2, 3)"),
-    (21, "joined_contexts: shape (1, 4, 6), axes (b, num_tokens, d_out), rearranged"),
+    (21, "(b, num_heads, num_tokens, num_tokens) | / head_dim**0.5"),
+    (21, "= (1, 2, 4, 4), computed"),
+    (21, "head_contexts (b, num_heads, num_tokens, head_dim) | transpose, contiguous"),
+    (21, "contexts_by_token (b, num_tokens, num_heads, head_dim) | view"),
+    (21, "= (1, 4, 2, 3), copied joined_contexts (b, num_tokens, d_out)"),
     (
         21,
         "because d_out = num_heads * head_dim (6 = 2 * 3): the heads' results are side",
     ),
     (21, "out_proj is optional"),
-    (21, "can draw on all 6 of them, whichever head they are from"),
+    (21, "draws on all 6 of them, whichever head they are from"),
     (21, "print the shape after each line and hold it against this path"),
-    (21, "everything after it inherits the wrong shape"),
+    (21, "What comes after inherits the wrong shape"),
+    (21, "the error message at the end is usually a symptom and not the cause"),
     (22, "stacks complete single heads, each with weight matrices of its own"),
-    (22, "has one wide projection a role and splits its result"),
+    (22, "has one wide projection per role and splits its result"),
     (22, "+- heads[0].W_query (3, 4) queries (1, 4, 6)"),
     (22, "Keys and values are projected and split in the same two ways"),
     (22, "the class gives the wrapper's output, to float precision"),
-    (22, "the wrapper has 6 matrices and the class 3"),
+    (22, "the wrapper's 6 matrices, (3, 4) each, and the class's 3, (6, 4) each"),
     (22, "d_out is the width of one head in the wrapper (3 here) and of all heads"),
     (22, "only the class has out_proj"),
 ]
@@ -295,8 +297,30 @@ def test_the_articles_sentences(shown: dict[int, str], number: int, says: str) -
     assert says in shown[number]
 
 
+def test_the_first_wrong_shape_and_the_line_that_complains() -> None:
+    said = " ".join(one_step(23).out.split())
+    assert (
+        "the first that differs from the expected one is where the bug begins" in said
+    )
+    assert "the error message at the end is usually a symptom and not the cause" in said
+    assert "raises RuntimeError: The size of tensor a" in said
+    assert "at the first line: q is (1, 4, 3, 2), and is to be (1, 2, 4, 3)" in said
+
+
 def test_the_class_gives_the_walks_numbers_bit_for_bit(shown: dict[int, str]) -> None:
-    assert shown[21].count("the walk's numbers, bit for bit") == 8
+    names = "queries, queries_by_token, head_queries, head_keys, attn_weights, "
+    names += "head_contexts, joined_contexts and context_vec"
+    assert f"holds {names}: the walk's numbers, bit for bit" in shown[21]
+
+
+def test_forward_is_printed_whole(shown: dict[int, str]) -> None:
+    """Every line of it that is not empty, after its number in the file."""
+    file = Path(attention.__file__).read_text(encoding="utf-8").splitlines()
+    start = file.index("class MultiHeadAttention(nn.Module):")
+    start = next(i for i in range(start, len(file)) if "@takes(" in file[i])
+    assert file[-1] == "        return context_vec"
+    numbered = [f"{n + 1} {file[n]}" for n in range(start, len(file)) if file[n]]
+    assert " ".join(" ".join(numbered).split()) in shown[21]
 
 
 def test_both_classes_counted(shown: dict[int, str]) -> None:
@@ -323,16 +347,17 @@ def test_other_sizes(number: int, flags: str) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert "FAILS" not in ran.out
     assert max(map(len, ran.out.splitlines())) <= 100
+    said = " ".join(ran.out.split())
     if number == 21:
-        said = re.search(r"and (\d+) is not divisible by (\d+)", ran.out)
-        assert said is not None
-        assert int(said[1]) % int(said[2]) != 0
+        heads = re.search(r"and (\d+) is not divisible by (\d+)", said)
+        assert heads is not None
+        assert int(heads[1]) % int(heads[2]) != 0
         same = "--d-in 6" in flags or "--d-in 1" in flags
-        assert ("the input's own shape" in ran.out) is same
+        assert ("as x came in, but only because d_in = d_out" in said) is same
     else:
-        assert ("one seed makes them equal" in " ".join(ran.out.split())) is (
-            "--heads 1" in flags
-        )
+        one = re.search("--heads 1( |$)", flags) is not None
+        assert ("The shape of wrapper_contexts and, at these sizes, its" in said) is one
+        assert ("With one head both draw in the same order" in said) is one
 
 
 @pytest.mark.parametrize("number", [16, 19, 21])
@@ -347,7 +372,7 @@ def test_where_python_tells_lines_only(
         )
 
     def shapes(text: str) -> list[str]:
-        return re.findall(r"shape \(.*?\), axes \(.*?\)", " ".join(text.split()))
+        return re.findall(r"\(\d[\d, ]*\)  .*", text)
 
     expected = shapes(one_step(number).out)
     assert expected
@@ -359,14 +384,15 @@ def test_where_python_tells_lines_only(
 
 def test_stacking_in_another_order_is_noticed() -> None:
     """The checks of step 22 fail when one role's rows are in another order."""
-    x = torch.randn(1, 4, 4)
+    x, sizes = torch.randn(1, 4, 4), {"T": 4, "d_in": 4, "H": 2, "D": 3, "seed": 123}
     with torch.no_grad():
-        classes, wrapper, one_seed, _ = step22.step(x, 4, 4, 2, 3, 123)
-        integrated = classes[1]
+        known = {**sizes, **step22.step(x, *sizes.values()), "x_batch": x}
+        known.update(step22.wrong_one_seed(x, *sizes.values()))
+        integrated = known["integrated"]
         integrated.W_value.weight.copy_(integrated.W_value.weight.roll(3, 0))
-        wrong = integrated(x)
-        sizes = (4, 4, 2, 3, 123)
-        outcomes = list(claims22.checks(classes, x, wrapper, one_seed, wrong, *sizes))
+        known["stacked_contexts"] = integrated(x)
+        told = {need: known[need] for need in needs(claims22.checks)}
+        outcomes = list(claims22.checks(**told))
     failed = [claim for claim, outcome in outcomes if not outcome]
     assert any("stacked by rows" in claim for claim in failed)
     assert any("W_value" in claim for claim in failed)

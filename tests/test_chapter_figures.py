@@ -46,28 +46,20 @@ def one_of_two(out: torch.Tensor) -> torch.Tensor:
     return out[0]
 
 
-def simple() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    _, one_similarity, similarity = step6.step(X[None], 1)
-    _, weights, contexts = step7.step(similarity, X)
-    return one_similarity, similarity, weights, contexts
+def simple() -> dict[str, Any]:
+    made = step6.step(X[None], 1)
+    return {**made, **step7.step(made["similarity"], X)}
 
 
-def trainable(index: int) -> torch.Tensor:
-    return step8.step(X, 1, 3, 2, 123)[index]
+def trainable() -> dict[str, Any]:
+    return step8.step(X, 1, 3, 2, 123)
 
 
-def causal() -> dict[str, torch.Tensor]:
+def causal() -> dict[str, Any]:
     sa_v2 = made(SelfAttention_v2, 789, 3, 2)
     weights = sa_v2.W_query.weight.T, sa_v2.W_key.weight.T
-    scores, _, sums, norm = step10.step(X, *weights, 6, 2)
-    _, masked_scores, causal_weights = step11.step(scores, 6, 2)
-    return {
-        "attn_weights_unmasked": torch.softmax(scores / 2**0.5, dim=-1),
-        "masked_simple": norm * sums,
-        "masked_simple_norm": norm,
-        "masked_scores": masked_scores,
-        "attn_weights": causal_weights,
-    }
+    long = step10.step(X, *weights, 6, 2)
+    return {**long, **step11.step(long["attn_scores"], 6, 2)}
 
 
 def causal_dropout() -> torch.Tensor:
@@ -80,7 +72,7 @@ def causal_dropout() -> torch.Tensor:
     torch.manual_seed(123)
     causal_attention(X[None])
     (before,), after = seen
-    assert torch.allclose(before[0], causal()["attn_weights"])
+    assert torch.allclose(before[0], causal()["causal_weights"])
     return after[0]
 
 
@@ -98,13 +90,9 @@ def batched_scores() -> torch.Tensor:
 def arange() -> tuple[torch.Tensor, ...]:
     """The layers pass 0 to 23 on."""
     numbers = torch.arange(24).view(1, 4, 6)
-    layers = [nn.Identity()] * 3
-    right = next(
-        made
-        for made in step15.step(numbers, *layers, 1, 4, 2, 3)
-        if made.shape == (1, 2, 4, 3)
-    )
-    return right, step15.wrong_view(numbers, 1, 4, 2, 3)
+    right = step15.step(numbers, *[nn.Identity()] * 3, 1, 4, 2, 3)
+    wrong = step15.wrong_view(right["packed_queries"], 1, 4, 2, 3)
+    return right["head_queries"], wrong["wrong_queries"]
 
 
 def parameters() -> int:
@@ -123,26 +111,28 @@ def dropout(ones: torch.Tensor) -> torch.Tensor:
 
 
 COMPUTED: dict[str, Callable[[], Any]] = {
-    "simple.attn_scores_2": lambda: simple()[0],
-    "simple.weights_2_sum_norm": lambda: simple()[0] / simple()[0].sum(),
-    "simple.attn_weights_2": lambda: simple()[2][1],
-    "simple.context_2": lambda: simple()[3][1],
-    "simple.attn_scores": lambda: simple()[1],
-    "simple.attn_weights": lambda: simple()[2],
-    "simple.contexts": lambda: simple()[3],
-    "trainable.query_2": lambda: trainable(3),
-    "trainable.attn_score_22": lambda: trainable(6)[1],
-    "trainable.attn_scores_2": lambda: trainable(6),
-    "trainable.attn_weights_2": lambda: trainable(7),
-    "trainable.context_2": lambda: trainable(8),
+    "simple.attn_scores_2": lambda: simple()["one_similarity"],
+    "simple.weights_2_sum_norm": lambda: (
+        simple()["one_similarity"] / simple()["one_similarity"].sum()
+    ),
+    "simple.attn_weights_2": lambda: simple()["similarity_weights"][1],
+    "simple.context_2": lambda: simple()["similarity_contexts"][1],
+    "simple.attn_scores": lambda: simple()["similarity"],
+    "simple.attn_weights": lambda: simple()["similarity_weights"],
+    "simple.contexts": lambda: simple()["similarity_contexts"],
+    "trainable.query_2": lambda: trainable()["one_query"],
+    "trainable.attn_score_22": lambda: trainable()["one_scores"][1],
+    "trainable.attn_scores_2": lambda: trainable()["one_scores"],
+    "trainable.attn_weights_2": lambda: trainable()["one_weights"],
+    "trainable.context_2": lambda: trainable()["one_context"],
     "SelfAttention_v1.seed123": lambda: made(SelfAttention_v1, 123, 3, 2)(X),
     "SelfAttention_v2.seed789": lambda: made(SelfAttention_v2, 789, 3, 2)(X),
     "SelfAttention_v2.seed123": lambda: made(SelfAttention_v2, 123, 3, 2)(X),
-    "causal.attn_weights_unmasked": lambda: causal()["attn_weights_unmasked"],
+    "causal.attn_weights_unmasked": lambda: causal()["attn_weights"],
     "causal.masked_simple": lambda: causal()["masked_simple"],
     "causal.masked_simple_norm": lambda: causal()["masked_simple_norm"],
     "causal.masked_scores": lambda: causal()["masked_scores"],
-    "causal.attn_weights": lambda: causal()["attn_weights"],
+    "causal.attn_weights": lambda: causal()["causal_weights"],
     "dropout.ones_p05_seed123": lambda: dropout(torch.ones(6, 6)),
     "dropout.attn_weights_p05_seed123": causal_dropout,
     "CausalAttention.seed123": lambda: one_of_two(
@@ -159,7 +149,7 @@ COMPUTED: dict[str, Callable[[], Any]] = {
     "ch02.embedding_6x3_seed123": lambda: made(nn.Embedding, 123, 6, 3).weight,
     "own.view_transpose_arange24": lambda: arange()[0],
     "own.view_only_wrong_arange24": lambda: arange()[1],
-    "own.dropout_rowsums_uniform_causal4": lambda: step12.step(4, 123)[4],
+    "own.dropout_rowsums_uniform_causal4": lambda: step12.step(4, 123)["half_sums"],
     "own.gpt2_ids": lambda: tokens.encode("The river bank was muddy"),
 }
 

@@ -165,7 +165,7 @@ def test_a_followed_token_that_occurs_twice() -> None:
     assert whole.code == 0
     assert whole.err == ""
     assert "'bank' occurs 2 times; the first, at index 1, is followed." in whole.out
-    assert '"bank" is at index 1' in whole.out
+    assert 'index 1, where "bank" is the input' in whole.out
 
 
 @pytest.mark.parametrize(
@@ -309,11 +309,19 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 def test_colour_on_a_terminal_only_and_only_as_an_extra() -> None:
     module = "steps.step15"
     plain = command("-m", module).out
-    coloured = on_a_terminal("-m", module, NO_COLOR="")
+    wide = {"COLUMNS": "100"}
+    coloured = on_a_terminal("-m", module, NO_COLOR="", **wide)
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
-    assert on_a_terminal("-m", module, NO_COLOR="1") == plain
-    assert on_a_terminal("-m", module, TERM="dumb", NO_COLOR="") == plain
+    assert on_a_terminal("-m", module, NO_COLOR="1", **wide) == plain
+    assert on_a_terminal("-m", module, TERM="dumb", NO_COLOR="", **wide) == plain
+
+
+@pytest.mark.parametrize(("columns", "width"), [(40, 80), (87, 87), (200, 120)])
+def test_the_width_is_the_terminals(columns: int, width: int) -> None:
+    out = on_a_terminal("-m", "steps.step15", NO_COLOR="1", COLUMNS=str(columns))
+    heading = next(line for line in out.split("\n") if line.startswith("Step 15"))
+    assert len(heading) == width == max(map(len, out.split("\n")))
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
@@ -326,4 +334,4 @@ def test_a_console_that_lacks_a_character(encoding: str) -> None:
         env={**os.environ, "PYTHONIOENCODING": encoding},
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
-    assert '"bank" is at index' in ran.stdout.decode(encoding)
+    assert 'where "bank" is the input' in ran.stdout.decode(encoding)

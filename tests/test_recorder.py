@@ -156,7 +156,7 @@ def test_dropout_out_of_training_gives_the_same_tensor(record) -> None:
             x=X,
         )
     )
-    assert entries["dropped"].origin == "rearranged"
+    assert entries["dropped"].origin == "unchanged"
     assert entries["dropped"].shares_storage_with == "x"
 
 
@@ -220,7 +220,8 @@ def test_contiguous_copies_nothing_for_one_head(record) -> None:
         """,
         x=X,
     )
-    assert [entry.origin for entry in entries] == ["rearranged"] * 3
+    origins = ["rearranged", "rearranged", "unchanged"]
+    assert [entry.origin for entry in entries] == origins
     assert all(entry.contiguous for entry in entries)
 
 
@@ -242,7 +243,18 @@ def test_contiguous_copies_nothing_for_one_head(record) -> None:
         ("-x", "computed"),
         ("x.mean(dim=1)", "computed"),
         ("x.softmax(dim=-1)", "computed"),
-        ("torch.zeros(2, 3)", "computed"),
+        ("torch.zeros(2, 3)", "made"),
+        ("torch.tensor([[1.0, 2.0]])", "made"),
+        ("torch.arange(4)", "made"),
+        ("torch.rand(2, 3)", "drawn"),
+        ("torch.randn(2, 3)", "drawn"),
+        ("torch.empty(2, 3).uniform_()", "computed"),  # in place, on one that was made
+        ("torch.rand_like(x)", "computed"),  # a tensor went in
+        ("nn.functional.dropout(x, 0.5)", "computed"),
+        ("nn.functional.dropout(x, 0.0)", "unchanged"),
+        ("x.contiguous()", "unchanged"),
+        ("x.float()", "unchanged"),
+        ("x.view(4, 6)", "rearranged"),
     ],
 )
 def test_origins_are_measured(record, call: str, origin: str) -> None:
@@ -250,24 +262,31 @@ def test_origins_are_measured(record, call: str, origin: str) -> None:
     assert entry.origin == origin
 
 
-def test_weights_are_computed_where_drawn_and_copied_where_loaded(tmp_path) -> None:
+def test_weights_are_drawn_made_or_copied_as_they_were_filled(tmp_path) -> None:
     module = loaded(
         tmp_path,
         """
         from steps.pytorch import loaded
 
         def run(weight):
-            drawn = nn.Linear(6, 4, bias=False)
-            given = loaded(nn.Linear(6, 4, bias=False), {"weight": weight})
-            return drawn, given
+            drawn = nn.Linear(6, 4, bias=False)  # weight (4, 6)
+            given = loaded(nn.Linear(6, 4, bias=False), {"weight": weight})  # (4, 6)
+            ones = nn.LayerNorm(6, bias=False)  # weight (6)
+            untold = nn.Linear(6, 4, bias=False)
+            return drawn, given, ones, untold
         """,
     )
     file = str(module.__file__)
     with torch.no_grad(), Recorder([file]) as recorder:
-        drawn, given = module.run(X[0])
-    recorder.name_outputs(file, "run", {"drawn": drawn, "given": given})
+        layers = module.run(X[0])
+    names = ("drawn", "given", "ones", "untold")
+    recorder.name_outputs(file, "run", dict(zip(names, layers, strict=True)))
     origins = {entry.name: entry.origin for entry in recorder.entries}
-    assert origins == {"drawn.weight": "computed", "given.weight": "copied"}
+    assert origins == {
+        "drawn.weight": "drawn",
+        "given.weight": "copied",
+        "ones.weight": "made",
+    }
 
 
 def test_calls_of_other_files_count_as_the_call_that_led_there(record) -> None:
@@ -281,6 +300,31 @@ def test_calls_of_other_files_count_as_the_call_that_led_there(record) -> None:
     )
     assert [entry.name for entry in entries] == ["projected"]
     assert entries[0].shape == (1, 4, 2)
+
+
+def test_each_result_of_a_layer_that_gives_two(tmp_path: Path) -> None:
+    """The layer makes many calls; which of them made which result, only it knows."""
+    module = loaded(
+        tmp_path,
+        """
+        def step(x):
+            mha = nn.MultiheadAttention(6, 2, batch_first=True)
+            contexts, weights = mha(x, x, x)
+            _, head_weights = mha(x, x, x, average_attn_weights=False)  # (B, H, T, T)
+            same = weights
+            return locals()
+        """,
+    )
+    sizes = {"B": 1, "T": 4, "H": 2}
+    with torch.no_grad(), Recorder([str(module.__file__)], sizes=sizes) as recorder:
+        outputs = module.step(X)
+    recorder.name_outputs(str(module.__file__), "step", outputs)
+    entries = named(recorder.entries)
+    assert list(entries) == ["contexts", "weights", "head_weights"]
+    for name, entry in entries.items():
+        assert torch.equal(entry.tensor, outputs[name])
+        assert entry.origin == "computed"
+    assert entries["head_weights"].axes == ("B", "H", "T", "T")
 
 
 def test_one_place_in_a_loop_is_recorded_each_time(record) -> None:
@@ -320,6 +364,26 @@ def test_a_wrong_axes_comment_is_our_own_error(record) -> None:
             """,
             x=X,
         )
+
+
+def test_one_comment_over_statements_that_make_the_same_call(record) -> None:
+    source = """
+        def run(x):
+            B, T, H, D = 1, 4, 2, 3
+            # (B, T, H, D)
+            queries = x.view(B, T, H, D)
+            keys = x.view(B, T, H, D)
+            rest = x.view(T, 6)
+            other = x.view(B, T, H, D)
+        """
+    entries = named(record(source, x=X))
+    assert entries["queries"].axes == entries["keys"].axes == ("B", "T", "H", "D")
+    assert entries["rest"].axes == ("4", "6")
+    assert entries["other"].axes == ("1", "4", "2", "3")
+    wrong = source.replace("rest = x.view(T, 6)", "rest = x.view(B, T, H, D)")
+    wrong = wrong.replace("# (B, T, H, D)", "# (B, H, T, D)")
+    with pytest.raises(AssertionError, match=r"the comment says \(B, H, T, D\)"):
+        record(wrong, x=X)
 
 
 def test_an_error_in_the_watched_file_passes_through(record) -> None:

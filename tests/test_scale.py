@@ -1,6 +1,7 @@
 """Step 24's block, its formulas against counting, and what it measures."""
 
 import math
+import re
 
 import pytest
 from program import ROOT, one_step
@@ -17,9 +18,10 @@ from steps.scale.cost import fused_bytes, kept, score_elements, size
 def test_the_step_prints_its_block_and_every_check_holds():
     ran = one_step(24)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("Step 24: the same attention at GPT-2's size\n")
-    assert ran.out.count("  holds  ") == 9
-    assert "(1, 64, 12, 64), axes (b, num_tokens, num_heads, head_dim)" in ran.out
+    assert "\nStep 24: the same attention at GPT-2's size  " in ran.out
+    assert ran.out.count("  holds  ") == 14
+    assert re.search(r"\(1, 12, 64, 64\)  \(B, H, T, D\) +rearranged", ran.out)
+    assert re.search(r"\(1, 12, 64, 64\)  \(B, H, T, T\) +computed", ran.out)
     # 12 * 131072 * 131072 numbers of 4 bytes are 768 GiB
     assert "131,072  206,158,430,208  768.0 GiB  384.0 GiB" in ran.out
 
@@ -44,7 +46,8 @@ def test_the_caller_s_random_state_is_left_as_found():
 
 
 def test_each_wrong_way_to_pack_the_weights_is_noticed():
-    _mha, torch_mha, x, _, (_, blocked), expected, *_ = step24.step([464, 7850], 3)
+    made = step24.step([464, 7850], 3)
+    torch_mha, x, blocked = made["torch_mha"], made["x"], made["blocked"]
     weight, bias = torch_mha.in_proj_weight, torch_mha.in_proj_bias
     for order in [(1, 0, 2), (0, 2, 1), (2, 1, 0)]:
         for name, tensor in (("in_proj_weight", weight), ("in_proj_bias", bias)):
@@ -52,7 +55,7 @@ def test_each_wrong_way_to_pack_the_weights_is_noticed():
             packed = torch.cat([parts[i] for i in order])
             setattr(torch_mha, name, nn.Parameter(packed))
         output, _ = torch_mha(x, x, x, attn_mask=blocked, need_weights=False)
-        assert not close(output, expected)
+        assert not close(output, made["class_vectors"])
 
 
 def test_scores_are_counted_pair_by_pair():

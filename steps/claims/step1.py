@@ -2,17 +2,34 @@
 
 from steps import tokens
 from steps.compare import equal
-from steps.walk.order import Table
+from steps.layout import Table
 
 
-def notes(token_ids, pieces):
+def look(token_ids, pieces, follow):
+    piece = pieces[follow]
+    spaced = ", its space included" if piece.startswith(b" ") else ""
+    return (
+        f'"{tokens.label(piece)}": piece {follow}, counted from 0{spaced}. From here '
+        f"on it is a number, {token_ids[follow]}."
+    )
+
+
+def notes(text, token_ids, pieces):
     rows = [
         (str(index), str(token_id), tokens.shown(piece))
         for index, (token_id, piece) in enumerate(zip(token_ids, pieces, strict=True))
     ]
     spaced = sum(piece.startswith(b" ") for piece in pieces)
-    yield f"{spaced} of {len(pieces)} pieces carry the space before them."
-    yield Table(("index", "id", "piece"), tuple(rows))
+    yield "pieces", Table(("index", "id", "piece"), tuple(rows))
+    yield (
+        "pieces",
+        f"Pieces that begin with a space: {spaced} of {len(pieces)}. The space is part "
+        "of the piece.",
+    )
+    source = "GPT-2's full vocabulary, which tiktoken downloads once."
+    if tokens.encoding(text).name == "gpt2_table":
+        source = "the small table of GPT-2's in data/: no download was needed."
+    yield "pieces", f"The ids are from {source}"
 
 
 def checks(text, token_ids, pieces):

@@ -2,30 +2,37 @@
 
 from steps.compare import close, equal
 from steps.pytorch import nn, seeded, torch
+from steps.words import count
+
+SHOWN = ("half_mask", "half_dropped")
+INSTEAD = {"tenth_wrong": "tenth_dropped"}
 
 
-def notes(half_sums, tenth_dropped):
-    yield (
-        "Rows after dropout at p=0.5 sum to "
-        + ", ".join(f"{total:.4g}" for total in half_sums[:12].tolist())
-        + (", ..." if len(half_sums) > 12 else "")
-        + ": only the expectation is 1."
+def look(half_sums):
+    sums = [f"{total:.4g}" for total in half_sums[:8].tolist()]
+    more = ", ..." if len(half_sums) > 8 else ""
+    return (
+        f"the sums of the rows, 1 before dropout and {', '.join(sums)}{more} after it. "
+        "Only their expectation stays 1."
     )
-    found = sorted({f"{value:.4f}" for value in tenth_dropped.unique().tolist()})
+
+
+def notes(half_mask, T):
     yield (
-        f"At p=0.1 a one becomes one of: {', '.join(found)}; 1 / (1 - 0.1) is "
-        f"{1 / 0.9:.4f}."
+        "half_mask",
+        f"True stays: {int(half_mask.sum())} of {count(T * T, 'place')}. Which ones "
+        "depends on torch's random numbers: builds for Linux on Intel before torch 2.7 "
+        "drew others from the same seed (pytorch issue 121595).",
     )
     yield (
-        "Which weights are dropped depends on torch's random numbers: builds for "
-        "Linux on Intel before torch 2.7 drew others from the same seed (pytorch "
-        "issue 121595)."
+        "half_dropped",
+        "The same draw. A survivor is multiplied by 1 / (1 - 0.5) = 2.",
     )
 
 
 def checks(uniform_weights, half, half_mask, half_dropped, tenth, seed):
     yield (
-        "p=0.5 doubles every survivor and zeroes the rest",
+        "p = 0.5 doubles every survivor and makes the rest 0",
         equal(half_dropped, uniform_weights * half_mask * 2),
     )
     ones = torch.ones(10_000)
@@ -33,7 +40,7 @@ def checks(uniform_weights, half, half_mask, half_dropped, tenth, seed):
         thinned, mean = tenth(ones), half(ones).mean()
     kept = thinned[thinned > 0]
     yield (
-        "p=0.1 multiplies survivors by 1 / (1 - p)",
+        "p = 0.1 multiplies survivors by 1 / (1 - p)",
         close(kept, torch.full_like(kept, 1 / 0.9)),
     )
     yield (

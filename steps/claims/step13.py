@@ -1,18 +1,28 @@
 """What is said of step 13, and checked."""
 
 from steps.compare import close
-from steps.walk.order import Table
-from steps.words import count
+from steps.pytorch import torch
+from steps.words import count, listed
+
+SHOWN = ("causal_contexts",)
+INSTEAD = {"unsliced": "scores"}
 
 
-def notes(causal_attention, T, context_length):
-    parts = [(n, "parameter", p) for n, p in causal_attention.named_parameters()]
-    parts += [(n, "buffer", b) for n, b in causal_attention.named_buffers()]
-    rows = tuple((name, kind, str(tuple(tensor.shape))) for name, kind, tensor in parts)
-    yield Table(("in state_dict", "kind", "shape"), rows)
+def look(T, context_length):
+    return (
+        f"the mask, {(context_length, context_length)}. Its corner {(T, T)} serves "
+        f"{count(T, 'token')}, and the module any text of up to {context_length}."
+    )
+
+
+def notes(causal_attention, batch):
+    (name, mask), *_ = causal_attention.named_buffers()
+    weights = listed([name for name, _ in causal_attention.named_parameters()])
     yield (
-        f"The input has {count(T, 'token')}, the mask room for context_length = "
-        f"{context_length}."
+        "causal_contexts",
+        f"{count(len(batch), 'sentence')}, here the same one twice, each on its own. "
+        f"The state_dict has {weights}, which are parameters, and {name}, "
+        f"{tuple(mask.shape)}, which is a buffer.",
     )
 
 
@@ -21,10 +31,10 @@ def checks(causal_attention, causal_contexts, x_batch, T):
         "two equal sentences give two equal results",
         close(causal_contexts[0], causal_contexts[1]),
     )
-    for length in sorted({1, (T + 1) // 2, max(T - 1, 1)}):
-        shorter = causal_attention(x_batch[:, :length])
-        yield (
-            f"{count(length, 'token')} alone, from the start: the same rows as in the "
-            "whole sentence",
-            close(shorter[0], causal_contexts[0, :length]),
-        )
+    lengths = sorted({1, (T + 1) // 2, max(T - 1, 1)})
+    alone = torch.cat([causal_attention(x_batch[:, :size])[0] for size in lengths])
+    yield (
+        f"cut to its first {listed([str(size) for size in lengths])} of "
+        f"{count(T, 'token')}, the sentence gives the same rows as whole",
+        close(alone, torch.cat([causal_contexts[0, :size] for size in lengths])),
+    )

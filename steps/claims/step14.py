@@ -1,16 +1,53 @@
 """What is said of step 14, and checked."""
 
 from steps.compare import close, equal
-from steps.walk.order import Table
-from steps.words import span
+from steps.layout import Table
+from steps.words import count, span
+
+INSTEAD = {"untransposed": "packed"}
 
 
-def notes(H, D):
-    rows = []
-    for head in range(H):
-        own = span("", head * D, D)
-        rows.append((f"head {head + 1} (index {head})", own, own))
-    yield Table(("head", "rows of each weight", "columns of each output"), tuple(rows))
+def look(d_in, H, D):
+    verb = "is" if D == 1 else "are"
+    whose = [
+        f"{span('row', h * D, D)} {verb} head {h + 1}'s"
+        for h in dict.fromkeys((0, H - 1))
+    ]
+    return (
+        f"the rows of a weight: {' and '.join(whose)}, and every row reads the same "
+        f"{count(d_in, 'feature')} of a token."
+    )
+
+
+def own(head, D):
+    return span("", head * D, D)
+
+
+def notes(x_batch, same_query, symmetric_scores, inputs, follow, d_in, H, D):
+    rows = [(f"head {h + 1}", own(h, D), own(h, D)) for h in range(H)]
+    yield (
+        "mha_W_query",
+        Table(("head", "rows of each weight", "columns of each output"), tuple(rows)),
+    )
+    yield (
+        "mha_W_query",
+        "Calling a layer computes x_batch @ layer.weight.T, "
+        f"{tuple(x_batch.shape)} @ ({d_in}, {H * D}).",
+    )
+    if len(inputs) > 1:
+        other = follow - 1 if follow else 1
+        one, two = inputs[follow], inputs[other]
+        to, back = (
+            symmetric_scores[0, follow, other],
+            symmetric_scores[0, other, follow],
+        )
+        yield (
+            "wrong_reseeded",
+            f'"{one}" scores {to:.4f} with "{two}", and "{two}" {back:.4f} with '
+            f'"{one}".',
+        )
+    if d_in == H * D:
+        yield "wrong_transpose", f"Both widths are {d_in} here: no error is raised."
 
 
 def checks(x_batch, mha_W_query, same_query, same_key, symmetric_scores):
@@ -19,24 +56,23 @@ def checks(x_batch, mha_W_query, same_query, same_key, symmetric_scores):
         "calling a layer computes x_batch @ layer.weight.T",
         close(mha_W_query(x_batch), product),
     )
-    loop = product.new_tensor(
+    weight = mha_W_query.weight.tolist()
+    loop = [
         [
-            [
-                [
-                    sum(a * b for a, b in zip(token, row, strict=True))
-                    for row in mha_W_query.weight.tolist()
-                ]
-                for token in sentence[:8]
-            ]
-            for sentence in x_batch.tolist()
+            [sum(a * b for a, b in zip(token, row, strict=True)) for row in weight]
+            for token in sentence[:8]
         ]
+        for sentence in x_batch.tolist()
+    ]
+    yield (
+        "a layer's output equals a plain loop over features",
+        close(product[:, :8], product.new_tensor(loop), atol=1e-4),
     )
-    yield "and that is a loop over features", close(product[:, :8], loop, atol=1e-4)
     yield (
         "the same seed before each layer makes their weights equal",
         equal(same_query.weight, same_key.weight),
     )
     yield (
-        "and the scores symmetric",
+        "one matrix for queries and keys makes the scores symmetric",
         close(symmetric_scores, symmetric_scores.mT, atol=1e-4),
     )

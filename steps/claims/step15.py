@@ -1,47 +1,70 @@
 """What is said of step 15, and checked."""
 
-from steps.compare import equal, true
+from steps.compare import differ, equal
 from steps.pytorch import torch
-from steps.walk.order import Table
-from steps.words import count, span
+from steps.words import count, span, times
+
+INSTEAD = {"wrong_queries": "head_queries"}
 
 
-def notes(packed_queries, inputs, follow, B, T, H, D):
-    by_token, by_head = (B, T, H, D), (B, H, T, D)
+def look(inputs, follow, H, D):
+    width = H * D
+    return (
+        f'"{inputs[follow]}"\'s query, {count(width, "number")}. The projection '
+        f"computes it once, at {span('offset', follow * width, width)} of one storage, "
+        "and there it stays: view and transpose change only the index that reaches it."
+    )
+
+
+def notes(packed_queries, queries_by_token, inputs, follow, B, T, H, D):
+    token, by_token, by_head = inputs[follow], (B, T, H, D), (B, H, T, D)
+    everyone = ("the one head", "both heads")[H - 1] if H < 3 else f"all {H} heads"
     yield (
+        "packed_queries",
+        f"{tuple(packed_queries.shape)} reads: {count(B, 'sentence')}, "
+        f"{count(T, 'token')}, {count(H * D, 'query number')} per token, the results "
+        f"of {everyone} already: head 1 (index 0; some count from head 0) has "
+        f"{span('column', 0, D)}"
+        + (f", head {H} {span('column', (H - 1) * D, D)}." if H > 1 else "."),
+    )
+    yield (
+        "queries_by_token",
         f"{by_token} reads: {count(B, 'sentence')}, {count(T, 'token')}, "
-        f"{count(H, 'head')} per token, {count(D, 'query number')} per head. Axis 1 "
-        "holds tokens and axis 2 heads (counted from 0), and the transpose swaps the "
-        f"two: {by_token} -> {by_head}. Before it, each token contains every head: "
-        f"queries_by_token[0, {follow}] is {inputs[follow]}'s, {H} x {D}. After it, "
-        f"each head contains every token: head_queries[0, 0] is head 1's, {T} x {D}."
+        f"{count(H, 'head')} per token, {count(D, 'query number')} per head; the "
+        "article writes (batch_size, num_tokens, NUM_HEADS, HEAD_DIM). "
+        f'"{token}"\'s row of {H * D} becomes {count(H, "group")} of {D}. '
+        f"{times(B, T, H * D)} = {times(B, T, H, D)}: the "
+        f"{count(packed_queries.numel(), 'element')} stay, no query is calculated "
+        "again, and no weight changes. Keys and values receive the same "
+        "transformation.",
     )
-    alike = H == 1 or T == 1
-    same = "is" if alike else "is not"
-    misfit = "" if alike else " (step 19 meets one that does not)"
     yield (
-        f"{count(packed_queries.numel(), 'element')} throughout: {B} x {T} x {H * D} = "
-        f"{B} x {T} x {H} x {D}. No query is recalculated and no weight changes. A "
-        f"view's shape has to fit the way the storage is laid out{misfit}. With "
-        f"{count(H, 'head')} and {count(T, 'token')}, view({B}, {H}, {T}, {D}) {same} "
-        "the same as view and transpose; the rows hold, counted in elements of the "
-        "projection:"
+        "head_queries",
+        f"Axes 1 and 2 (counted from 0) change places, {by_token} -> {by_head}, and "
+        "nothing else: before, each token contains every head; after, each head "
+        f"contains every token. queries_by_token[0, {follow}, 0] and "
+        f"head_queries[0, 0, {follow}] are the same vector.",
     )
-    numbers = torch.arange(B * T * H * D)  # the same operations on index numbers
-    right = numbers.view(B, T, H, D).transpose(1, 2)[0]
-    wrong = numbers.view(B, H, T, D)[0]
+    if H > 1 and T > 1:
+        right, wrong = owners(B, T, H, D)
+        at = (0, follow) if right[0, follow] != wrong[0, follow] else None
+        if at is None:
+            at = tuple((right != wrong).nonzero()[0].tolist())
+        place = f"[0, {at[0]}, {at[1]}]"
+        right_owner, wrong_owner = (
+            f'"{inputs[int(o) // H]}", head {int(o) % H + 1}'
+            for o in (right[at], wrong[at])
+        )
+        yield (
+            "wrong_view",
+            f"Place {place} is to hold {right_owner}, and holds {wrong_owner}.",
+        )
 
-    def owner(row):
-        first = int(row[0])
-        token, head = divmod(first // D, H)
-        return f"{inputs[token]}, head {head + 1}: {span('element', first, D)}"
 
-    rows = tuple(
-        (f"[0, {h}, {t}]", owner(right[h, t]), owner(wrong[h, t]))
-        for h in range(H)
-        for t in range(T)
-    )
-    yield Table(("place", "view and transpose", "view at once"), rows)
+def owners(B, T, H, D):
+    """(H, T) twice: which row of D numbers, of token * H + head, each place gets."""
+    rows = torch.arange(T * H)  # the same operations on the rows' own numbers
+    return rows.view(T, H).transpose(0, 1), rows.view(H, T)
 
 
 def checks(
@@ -50,40 +73,37 @@ def checks(
     head_queries, head_keys, head_values,
     wrong_queries, inputs, follow, T, H, D,
 ):  # fmt: skip
+    by_token = queries_by_token, keys_by_token, values_by_token
+    by_head = head_queries, head_keys, head_values
     yield (
-        "view and transpose share the storage of the projection: queries, keys, values",
+        "queries, keys and values keep their projection's storage through view and "
+        "transpose",
         equal(
-            [
-                tensor.data_ptr()
-                for tensor in (
-                    *(queries_by_token, keys_by_token, values_by_token),
-                    *(head_queries, head_keys, head_values),
-                )
-            ],
+            [tensor.data_ptr() for tensor in (*by_token, *by_head)],
             [t.data_ptr() for t in (packed_queries, packed_keys, packed_values)] * 2,
         ),
     )
     yield (
         f"queries_by_token[0, {follow}, 0] is head_queries[0, 0, {follow}]: "
-        f"{inputs[follow]}, head 1",
+        f'"{inputs[follow]}", head 1',
         equal(queries_by_token[0, follow, 0], head_queries[0, 0, follow]),
     )
     groups = [packed_queries[:, :, head * D : (head + 1) * D] for head in range(H)]
     yield (
-        "head h of head_queries is columns h*D to (h+1)*D of packed_queries",
+        "head h of head_queries is columns h*D to (h+1)*D - 1 of packed_queries",
         equal(head_queries, torch.stack(groups, dim=1)),
     )
     yield (
-        "view at once gives the same shape",
+        "view asked for the last shape at once gives that shape",
         equal(tuple(wrong_queries.shape), tuple(head_queries.shape)),
     )
     if H > 1 and T > 1:
         yield (
-            "and other rows",
-            true(not torch.equal(wrong_queries, head_queries), "every row is the same"),
+            "view asked for the last shape at once puts other rows into it",
+            differ(wrong_queries, head_queries, atol=0),
         )
     else:
         yield (
-            "and, with one head or one token, the same rows",
+            "with one head or one token view alone puts the same rows into it",
             equal(wrong_queries, head_queries),
         )

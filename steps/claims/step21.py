@@ -1,90 +1,132 @@
 """What is said of step 21, and checked."""
 
+import inspect
+
 from steps import attention
 from steps.attention import MultiHeadAttention
 from steps.compare import close, equal, true
+from steps.layout import Drawing, Table, some
 from steps.pytorch import seeded, torch
-from steps.walk.order import Drawing, Table
-from steps.walk.text import some
-from steps.words import listed, span
+from steps.words import count, listed, span, times
 
+SHOWN = ()  # steps 15 to 19 showed these numbers; the checks hold them against those
+ROLES = ("queries", "keys", "values")
 HEADS = ("head_queries", "head_keys", "head_values")
+DRAWN = 78  # columns of a drawing
 
 
-def notes(record, x_batch, context_vec, mha_weights, context_length, d_in, T, H, D):
-    lines = [entry for entry in record if entry.place.file == attention.__file__]
-    made = {entry.name: entry for entry in reversed(lines)}  # the first of each name
-    came, went, d_out = tuple(x_batch.shape), tuple(context_vec.shape), H * D
-    same = "the input's own shape, but only because d_in = d_out here"
+def look(x_batch, class_vectors, record, d_in, d_out):
+    made = first_of_each(own_lines(record))
     stages = ("queries", "queries_by_token", "joined_contexts")
     axes = [str(len(made[name].shape)) for name in stages]
-    yield (
-        f"The answer: (b, num_tokens, d_out) = {went}. x came in as (b, num_tokens, "
-        f"d_in) = {came}: width d_in = {d_in} in, d_out = {d_out} out, "
-        + (same if came == went else "so it is not the input's shape")
-        + f". The number of axes went {' -> '.join(axes)} on the way."
+    came, went = tuple(x_batch.shape), tuple(class_vectors.shape)
+    same = "as x came in, but only because d_in = d_out here"
+    return (
+        f"the shape it returns, (b, num_tokens, d_out) = {went}: "
+        + (same if came == went else f"not the {came} that x came in with")
+        + f". The width goes from d_in = {d_in} to d_out = {d_out}, the number of axes "
+        f"{' -> '.join(axes)}."
     )
-    kinds = [entry.origin for entry in lines]
+
+
+def notes(record, x_batch, mha_weights, context_length, d_out, d_in, B, T, H, D):
+    lines = own_lines(record)
+    made = first_of_each(lines)
+    yield "path", path(made, lines, tuple(x_batch.shape))
     yield (
-        f"Of forward's {len(kinds)} results {kinds.count('computed')} are computed, "
-        f"{kinds.count('rearranged')} rearranged and {kinds.count('copied')} copied. "
-        "What is computed is attention as with one head, and out_proj. What makes it "
-        "multi-head are the views, the transposes of tokens and heads, and the merge."
+        "path",
+        "b, num_tokens, num_heads and head_dim are the walk's B, T, H and D: "
+        f"{B}, {T}, {H} and {D}.",
     )
-    yield parts(lines)
-    sources = ("step 14", "step 14", "step 14", "step 19", "zeros")
+    yield "class_vectors", listing(MultiHeadAttention.forward)
+    yield "class_vectors", counted(lines)
+    yield (
+        "class_vectors",
+        "Every shape has its own name here. The article keeps one for three: queries "
+        "= self.W_query(x), queries = queries.view(...), queries = "
+        "queries.transpose(1, 2).",
+    )
+    sources = ("step 14", "step 14", "step 14", "step 19", "zeros: step 19 has none")
     rows = [
         (name, str(tuple(weight.shape)), source)
         for (name, weight), source in zip(mha_weights.items(), sources, strict=True)
     ]
-    yield Table(("parameter", "shape", "numbers from"), tuple(rows))
+    yield "mha", Table(("parameter", "shape", "numbers from"), tuple(rows))
     yield (
-        f"One projection a role, each from d_in = {d_in} to d_out = {d_out}, its "
-        "result wide enough for all heads side by side. No weight has an axis for "
-        f"heads: head_dim = d_out / num_heads = {d_out} / {H} = {D} is only how the "
-        "result is indexed."
+        "mha",
+        f"One projection per role, from d_in = {d_in} to d_out = {d_out}, all heads "
+        "side by side. No weight has an axis for heads: head_dim = d_out / num_heads = "
+        f"{d_out} / {H} = {D} is only how its result is indexed.",
     )
-    yield columns(H, D)
-    yield path(made, lines, came)
+    yield "queries", columns(H, D)
+    last = f"; head {H} is its head {H - 1}: {span('column', (H - 1) * D, D)}"
+    yield (
+        "queries",
+        f"head 1 is the article's head 0: {span('column', 0, D)}{last * (H > 1)}.",
+    )
     twice = dict.fromkeys(e.name for e in lines if e.axes.count("num_tokens") == 2)
     yield (
-        f"The token axis is there twice in {listed(list(twice))}, and nowhere else: "
-        "each token's query is compared with every token's key, so one axis is the "
-        f"token that asks and one the token that is asked, {T} x {T} scores a head. "
-        "The product with head_values sums over the second and keeps the first. The "
-        f"mask was made for context_length = {context_length} tokens; blocked is the "
-        f"{T} x {T} corner of it."
+        "attn_scores",
+        f"The token axis is there twice only in {listed(list(twice))}: each token's "
+        f"query is compared with every token's key, {count(T * T, 'score')} per head. "
+        f"blocked is the {times(T, T)} corner of the mask, made for context_length = "
+        f"{context_length}. The product with head_values sums over the second and "
+        "keeps the first.",
     )
     yield (
+        "joined_contexts",
         "The final view can merge the last two axes because d_out = num_heads * "
-        f"head_dim ({d_out} = {H} * {D}): the heads' results are side by side again, "
-        "under one width. joined_contexts has the shape of the result already, so "
-        "out_proj is optional; with it, every feature of a token can draw on all "
-        f"{d_out} of them" + (", whichever head they are from." if H > 1 else ".")
+        f"head_dim ({d_out} = {H} * {D}): the heads' results are side by side again. "
+        "The shape is that of the result already, so out_proj is optional; with it, "
+        "each feature of a token draws on "
+        + (f"all {d_out} of them" if d_out > 1 else "the one there is")
+        + (", whichever head they are from." if H > 1 else "."),
     )
     yield (
-        "A shape error in a method of your own: print the shape after each line and "
-        "hold it against this path. The first that differs is where the error begins; "
-        "everything after it inherits the wrong shape. Step 23 does that for a file, "
-        "and compares the numbers as well, because a wrong split can keep every shape."
+        "",
+        "A shape error in a class of your own: print the shape after each line and "
+        "hold it against this path. The first that differs is where the error begins. "
+        "What comes after inherits the wrong shape, so the error message at the end "
+        "is usually a symptom and not the cause.",
     )
 
 
-def parts(lines):
-    """The three parts of forward that matter most, counted."""
+def own_lines(record):
+    """What forward's own lines made."""
+    return [entry for entry in record if entry.place.file == attention.__file__]
+
+
+def first_of_each(lines):
+    return {entry.name: entry for entry in reversed(lines)}
+
+
+def listing(function):
+    """The source of a function, whole, with its line numbers."""
+    lines, start = inspect.getsourcelines(function)
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    numbered = [
+        f"{at:>3} {line[indent:].rstrip()}" for at, line in enumerate(lines, start)
+    ]
+    last = start + len(lines) - 1
+    title = f"steps/attention.py, lines {start} to {last}"
+    return Drawing((title, *(line for line in numbered if line.strip(" 0123456789"))))
+
+
+def counted(lines):
+    """Where the numbers of forward's results are from, and its three parts."""
+    kinds = [entry.origin for entry in lines]
+    told = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
     split = [e.function for e in lines if e.name.endswith("_by_token")]
     moved = [e.function for e in lines if e.name in HEADS]
-    projected = [e.name for e in lines if e.name in ("queries", "keys", "values")]
-    rows = (
-        ("project", f"{len(projected)} linear layers: {listed(projected)}"),
-        (
-            "split",
-            f"{split.count('view')} views, {moved.count('transpose')} transposes: "
-            + listed([e.name for e in lines if e.name in HEADS]),
-        ),
-        ("join", "the final view and out_proj: joined_contexts and context_vec"),
+    projected = [e.name for e in lines if e.name in ROLES]
+    return (
+        f"forward's {len(kinds)} results: {listed(told)}. What is computed is "
+        "attention as with one head, and out_proj. Three things make it multi-head: "
+        f"{count(len(projected), 'linear layer')} project {listed(projected)} for all "
+        f"heads at once; {count(split.count('view'), 'view')} and "
+        f"{count(moved.count('transpose'), 'transpose')} give each head its slice of "
+        "them; the final view and out_proj join the heads' results."
     )
-    return Table(("part", "in forward"), rows)
 
 
 def columns(H, D):
@@ -92,10 +134,10 @@ def columns(H, D):
     index = torch.arange(H * D).view(H, D)  # the same view, of the columns' numbers
     owner = {int(c): head for head in range(H) for c in index[head]}
     wide = len(str(H * D)) + 1
-    shown = some(H * D, 80 // (wide + 2))  # what fits beside the words on the left
-    top = below = ""
+    starts = "column of queries ", "belongs to head   "
+    top, below = starts
     last = None
-    for c in shown:
+    for c in some(H * D, (DRAWN - len(top)) // (wide + 2)):  # 2: a bar
         if c is None:
             top, below, last = top + "  ...", below + "  ...", None
             continue
@@ -103,67 +145,51 @@ def columns(H, D):
         top += bar + str(c).rjust(wide)
         below += bar + str(owner[c] + 1).rjust(wide)
         last = owner[c]
-    heads = range(H) if H <= 4 else [*range(3), H - 1]
-    spans = [
-        f"head {head + 1} (index {head}): {span('column', head * D, D)}"
-        for head in heads
-    ]
-    if H > 4:
-        spans.insert(3, "...")
-    return Drawing((f"column of queries {top}", f"belongs to head   {below}", *spans))
+    return Drawing((top, below))
 
 
 def path(made, lines, came):
     """The whole way through forward, with the shapes and origins of this run."""
-    back = [entry for entry in lines if entry.statement.startswith("joined_contexts")]
     drawing = []
 
-    def beside(drawn, text):
-        drawing.append(f"{drawn:<53}{text}".rstrip())
+    def beside(drawn, text=""):
+        drawing.append(f"{drawn:<40}{text}".rstrip())
 
     def stage(drawn, then, entry):
         beside(drawn, f"({', '.join(entry.axes)})")
         beside(then, f"= {entry.shape}, {entry.origin}")
 
-    three, two = "|                 |                 |", "|" + 35 * " " + "|"
+    copied = next(e for e in lines if e.function == "contiguous")
     beside("x", "(b, num_tokens, d_in)")
-    beside("|", f"= {came}")
-    beside("+-----------------+-----------------+", "")
-    beside("| W_query         | W_key           | W_value", "")
-    stage("queries           keys              values", three, made["queries"])
-    beside("| view            | view            | view", "")
-    by_token = "queries_by_token  keys_by_token     values_by_token"
-    stage(by_token, three, made["queries_by_token"])
-    beside("| transpose(1, 2) | transpose(1, 2) | transpose(1, 2)", "")
-    per_head = "head_queries      head_keys         head_values"
-    stage(per_head, three, made["head_queries"])
-    beside("|                 | transpose(2, 3) |", "")
-    beside("+------- @ -------+                 |", "")
-    stage(two, "attn_scores                         |", made["attn_scores"])
-    beside("| / head_dim**0.5                   |", "")
-    beside("| masked_fill                       |", "")
-    beside("| softmax                           |", "")
-    stage("attn_weights                        |", two, made["attn_weights"])
-    beside("| dropout                           |", "")
-    beside("+---------------- @ ----------------+", "")
-    stage("head_contexts", "|", made["head_contexts"])
-    for name, entry in zip(("transpose(1, 2)", "contiguous()"), back, strict=False):
-        stage(f"| {name}", "|", entry)
-    beside("| view", "")
-    stage("joined_contexts", "|", made["joined_contexts"])
-    beside("| out_proj", "")
+    beside("+------------+------------+", f"= {came}")
+    beside("| W_query    | W_key      | W_value")
+    names = "queries      keys         values"
+    stage(names, "| view       | view       | view", made["queries"])
+    by_token = "..._by_token ..._by_token ..._by_token"
+    stage(by_token, "| transpose  | transpose  | transpose", made["queries_by_token"])
+    names = "head_queries head_keys    head_values"
+    stage(names, "+----- @ ----+ transpose  |", made["head_queries"])
+    rest = "| / head_dim**0.5         |"
+    stage("attn_scores               |", rest, made["attn_scores"])
+    beside("| mask, softmax, dropout  |")
+    weights = [e for e in lines if e.name == "attn_weights"][-1]
+    stage("attn_weights              |", "+----------- @ -----------+", weights)
+    stage("head_contexts", "| transpose, contiguous", made["head_contexts"])
+    stage("contexts_by_token", "| view", copied)
+    stage("joined_contexts", "| out_proj", made["joined_contexts"])
     stage("context_vec", "", made["context_vec"])
     return Drawing(tuple(drawing))
 
 
 def checks(
-    record, context_vec, packed_queries, queries_by_token, head_queries, head_keys,
-    dropped_weights, head_contexts, joined_contexts,
-    mha_context_vectors, context_length, d_in, B, T, H, D, seed,
+    record, class_vectors, packed_queries, queries_by_token, head_queries, head_keys,
+    dropped_weights, head_contexts, joined_contexts, mha_context_vectors,
+    mha_W_query, mha_W_key, mha_W_value, out_proj,
+    context_length, d_in, B, T, H, D, seed,
 ):  # fmt: skip
     yield (
-        "the shape is (b, num_tokens, d_out)",
-        equal(tuple(context_vec.shape), (B, T, H * D)),
+        "the shape returned is (b, num_tokens, d_out)",
+        equal(tuple(class_vectors.shape), (B, T, H * D)),
     )
     made = {entry.name: entry.tensor for entry in record}
     walk = {
@@ -176,12 +202,17 @@ def checks(
         "joined_contexts": joined_contexts,
         "context_vec": mha_context_vectors,
     }
-    for name, expected in walk.items():
-        exactly = equal(made[name], expected)
+    exact = [name for name in walk if equal(made[name], walk[name])]
+    near = [name for name in walk if name not in exact]
+    if exact:
         yield (
-            f"{name}: the walk's numbers, "
-            + ("bit for bit" if exactly else "to within 1e-4"),
-            exactly or close(made[name], expected, atol=1e-4),
+            f"{listed(exact)}: the walk's numbers, bit for bit",
+            every(equal(made[name], walk[name]) for name in exact),
+        )
+    if near:
+        yield (
+            f"{listed(near)}: the walk's numbers, to within 1e-4",
+            every(close(made[name], walk[name], atol=1e-4) for name in near),
         )
     yield (
         "each head's slice of the transposed queries is its columns of the projection",
@@ -213,12 +244,21 @@ def checks(
         made_with.append(mha.state_dict())
     if other != H:
         yield (
-            f"made from one seed with {H} and with {other} heads, the class has the "
-            "same weights: no head is built into them",
+            f"made from one seed with {count(H, 'head')} and with {other}, the class "
+            "has the same weights: no head is built into them",
             every(
                 equal(made_with[0][name], made_with[1][name]) for name in made_with[0]
             ),
         )
+    layers = mha_W_query, mha_W_key, mha_W_value, out_proj
+    names = ("W_query", "W_key", "W_value", "out_proj")
+    yield (
+        f"from seed {seed} the constructor itself draws the weights of steps 14 and 19",
+        every(
+            equal(made_with[0][f"{name}.weight"], layer.weight)
+            for name, layer in zip(names, layers, strict=True)
+        ),
+    )
 
 
 def every(outcomes):

@@ -2,55 +2,68 @@
 
 from steps.attention import ROLES, MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.compare import close, differ, equal
+from steps.layout import Drawing, Table
 from steps.pytorch import seeded, torch, undrawn
 from steps.step24 import HEAD_DIM, HEADS, WIDTH
-from steps.walk.order import Drawing, Table
-from steps.words import span
+from steps.words import count, span
+
+SHOWN = ("wrapper_contexts", "stacked_contexts")
+BRIEF = SHOWN
+INSTEAD = {"one_seed_contexts": "wrapper_contexts"}
 
 
-def notes(classes, x_batch, d_in, H, D):
-    wrapper, integrated = classes
-    yield query_side(wrapper, integrated, x_batch)
-    yield "Keys and values are projected and split in the same two ways."
-    yield draws(wrapper, d_in, H, D)
-    if H > 1:
-        second = span("number", d_in * D, d_in * D)
-        yield (
-            "One seed draws the same numbers for both, and cannot make them equal: the "
-            "wrapper finishes one head before the next, the class one role before the "
-            f"next. So {second} of the stream become keys of head 1 in the wrapper and "
-            "queries of head 2 in the class. Stacking the heads' weights by rows puts "
-            "each where it belongs."
-        )
-    else:
-        yield (
-            "With one head both draw in the same order, so here one seed makes them "
-            "equal; with more, the wrapper finishes one head before the next, the "
-            "class one role before the next."
-        )
-    yield counts(d_in, H, D)
-    apart = [p for p in wrapper.parameters() if p.dim() == 2]
-    once = [getattr(integrated, role).weight for role in ROLES]
-    yield (
-        "Matrices and parameters are counted on the modules; multiplications are "
-        "counted as forward runs, one for each call that multiplies two tensors, "
-        "however many heads are in it. For queries, keys and values the wrapper has "
-        f"{len(apart)} matrices and the class {len(once)}, and they hold "
-        f"{total(apart)} and {total(once)} numbers. out_proj is in the class only; the "
-        "outputs above are compared without it."
+def look(wrapper, integrated):
+    apart, once = matrices(wrapper), matrices(integrated)
+    return (
+        f"the wrapper's {len(apart)} matrices, {shape(apart[0])} each, and the class's "
+        f"{len(once)}, {shape(once[0])} each, for queries, keys and values: "
+        f"{total(apart)} numbers there, {total(once)} here. Stacked by rows, they give "
+        "the same output."
     )
+
+
+def notes(wrapper, integrated, x_batch, d_in, H, D):
+    yield "wrapper", query_side(wrapper, integrated, x_batch)
+    yield "wrapper", "Keys and values are projected and split in the same two ways."
     with seeded(0):
         wide = MultiHeadAttentionWrapper(1, H * D, 1, 0.0, H)
     width = wide(torch.ones(1, 1, 1)).shape[-1]
     yield (
+        "integrated",
         f"d_out is the width of one head in the wrapper ({D} here) and of all heads "
         f"together in the class ({H * D}). "
         + (
-            f"A wrapper given the class's d_out = {H * D} returns {width} features."
+            f"A wrapper given the class's d_out = {H * D} returns "
+            f"{count(width, 'feature')}."
             if H > 1
             else "With one head that is the same."
-        )
+        ),
     )
+    yield "integrated", counts(d_in, H, D)
+    yield (
+        "integrated",
+        "Matrices and parameters are counted on the modules; multiplications as "
+        "forward runs, one per call that multiplies two tensors, however many heads "
+        "are in it. out_proj is in the class only, and left out below.",
+    )
+    parts = [f"heads[{h}] {span('row', h * D, D)}" for h in sorted({0, H // 2, H - 1})]
+    yield "stacked_query", f"One head's rows under the other's: {', '.join(parts)}."
+    yield "wrong_one_seed", draws(wrapper, d_in, H, D)
+    if H > 1:
+        second = span("number", d_in * D, d_in * D)
+        yield (
+            "wrong_one_seed",
+            f"Of {second} drawn, the wrapper makes keys of head 1, and the class "
+            "queries of head 2. Stacking by rows puts each where it belongs.",
+        )
+    else:
+        yield "wrong_one_seed", "With one head both draw in the same order."
+
+
+def matrices(module):
+    """The weights of queries, keys and values, those of out_proj left out."""
+    named = module.named_parameters()
+    return [p for n, p in named if p.dim() == 2 and not n.startswith("out_proj")]
 
 
 def query_side(wrapper, integrated, x_batch):
@@ -138,28 +151,25 @@ def counted(kind, sizes):
         module = kind(*sizes)
     with Products() as products:
         width = module(torch.ones(1, 1, d_in)).shape[-1]
-    named = dict(module.named_parameters())
-    out_proj = {n: p for n, p in named.items() if n.startswith("out_proj")}
-    matrices = [p for n, p in named.items() if p.dim() == 2 and n not in out_proj]
+    apart, every = matrices(module), list(module.parameters())
     return (
         "wrapper" if kind is MultiHeadAttentionWrapper else "class",
         f"{heads} x {width // heads}",
         str(d_out),
         str(width),
-        str(len(matrices)),
-        shape(matrices[0]),
-        str(sum(p.dim() == 2 for p in out_proj.values())),
-        f"{sum(p.numel() for p in named.values()):,}",
-        f"{sum(p.numel() for p in matrices):,}",
+        str(len(apart)),
+        shape(apart[0]),
+        str(sum(p.dim() == 2 for p in every) - len(apart)),
+        total(every),
+        total(apart),
         str(products.count),
     )
 
 
 def checks(
-    classes, x_batch, wrapper_contexts, one_seed_contexts, stacked_contexts,
-    T, d_in, H, D, seed,
+    wrapper, integrated, x_batch, wrapper_contexts, one_seed_contexts,
+    stacked_contexts, T, d_in, H, D, seed,
 ):  # fmt: skip
-    wrapper, integrated = classes
     yield (
         "with weights stacked by rows the class gives the wrapper's output, "
         "to float precision",
@@ -168,7 +178,7 @@ def checks(
     for role in ROLES:
         apart = [getattr(head, role)(x_batch) for head in wrapper.heads]
         yield (
-            f"and its {role} gives the heads' results side by side",
+            f"the class's {role} gives the results of the wrapper's heads side by side",
             close(
                 getattr(integrated, role)(x_batch), torch.cat(apart, dim=-1), atol=1e-4
             ),
@@ -178,17 +188,18 @@ def checks(
     one_after_the_other = [p.flatten() for p in wrapper.parameters()]
     own = [getattr(drawn, role).weight.flatten() for role in ROLES]
     yield (
-        "one seed draws the same numbers for both, in this order",
+        "one seed draws the same numbers for both classes, in the order of the table",
         equal(torch.cat(own), torch.cat(one_after_the_other)),
     )
     if H > 1:
         yield (
-            "but not in the same places: the outputs differ",
+            "one seed puts them in other places: the classes' outputs differ",
             differ(one_seed_contexts, wrapper_contexts),
         )
     else:
         yield (
-            "and with one head in the same places: the outputs agree",
+            "with one head, one seed puts them in the same places: the classes' "
+            "outputs agree",
             close(one_seed_contexts, wrapper_contexts),
         )
     extra = set(drawn.state_dict()) - {"mask", *(f"{role}.weight" for role in ROLES)}

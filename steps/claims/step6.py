@@ -1,17 +1,41 @@
 """What is said of step 6, and checked."""
 
 from steps.compare import close
-from steps.words import products
+from steps.words import products, token
+
+SHOWN = ("similarity",)
 
 
-def notes(x, similarity, inputs, follow):
-    terms = products(x[follow].tolist(), x[0].tolist())
-    score = similarity[follow, 0].item()
-    yield f"{inputs[follow]} . {inputs[0]} = {terms} = {score:.4f}"
+def look(similarity, inputs, follow, T):
+    scores = similarity[follow]
+    own, best = scores[follow].item(), int(scores.argmax())
+    ranked = (
+        "the only one there is"
+        if T == 1
+        else "the largest of its row"
+        if own == scores[best].item()
+        else f"less than {scores[best].item():.4f} with {token(inputs, best)}"
+    )
+    return (
+        f"the row of {token(inputs, follow)}. With itself it scores {own:.4f}, "
+        f"{ranked}."
+    )
+
+
+def notes(x, one_similarity, similarity, inputs, follow):
+    terms = products(x[0].tolist(), x[follow].tolist())
+    yield (
+        "similarity",
+        f"{token(inputs, 0)} times {token(inputs, follow)}, feature by feature: "
+        f"{terms} = {one_similarity[0].item():.4f}",
+    )
     longest = int(x.norm(dim=-1).argmax())
     yield (
-        "A score grows with the length of both vectors as well as with their likeness: "
-        f"that of {inputs[longest]} is the longest here, {x[longest].norm():.4f}."
+        "similarity",
+        "A score grows with the length of both vectors, not with their likeness "
+        f"alone. That of {token(inputs, longest)} is the longest, "
+        f"{x[longest].norm():.4f}: with itself it scores its square, "
+        f"{similarity[longest, longest].item():.4f}.",
     )
 
 
@@ -23,14 +47,14 @@ def checks(x, one_similarity, similarity, inputs, follow):
         ]
     )
     yield (
-        f"the scores of {inputs[follow]} equal a loop that multiplies and adds",
+        f'the scores of "{inputs[follow]}" equal a loop that multiplies and adds',
         close(one_similarity, loop),
     )
     yield (
-        f"they are row {follow} of the scores of all pairs",
+        f'the scores of "{inputs[follow]}" are row {follow} of the scores of all pairs',
         close(similarity[follow], one_similarity),
     )
     yield (
-        "a . b = b . a: the scores are symmetric",
+        "a . b = b . a: the scores of all pairs are symmetric",
         close(similarity, similarity.T),
     )

@@ -1,37 +1,55 @@
 """What is said of step 8, and checked."""
 
 from steps.compare import close
+from steps.layout import Table
 from steps.pytorch import seeded, torch
-from steps.walk.order import Table
+from steps.words import count, products, row
+
+SHOWN = ("one_query", "one_weights")
+WIDTHS = (4, 16, 64, 256)
 
 
-def notes(seed):
+def look(one_query, inputs, follow, d_in, D):
+    return (
+        f'the query of "{inputs[follow]}", {row(one_query.tolist())}: W_query makes '
+        f"{count(D, 'number')} out of {d_in}."
+    )
+
+
+def notes(x, W_query, one_query, one_scores, follow, D, seed):
+    terms = products(x[follow].tolist(), W_query[:, 0].tolist())
+    yield "one_query", f"{one_query[0].item():.4f} = {terms}"
+    unscaled = torch.softmax(one_scores, dim=-1).max().item()
     yield (
-        "Why divide by the square root of the key width? A dot product adds one term "
-        "per feature, so its spread grows with the square root of the width, and "
-        "softmax of widely spread scores puts nearly all weight on one token. "
-        "Measured on 512 random pairs of queries and keys for each width "
-        "(standard deviation of q . k):"
+        "one_weights",
+        f"The scores {row(one_scores.tolist(), follow)} are divided by the square "
+        f"root of {D}; undivided, the largest weight would be {unscaled:.4f}. Why the "
+        "root? Each feature adds a term to a dot product, so that its spread grows "
+        "with the root of the width, and softmax of widely spread scores gives one "
+        "token nearly everything. For 512 random pairs of q and k per width:",
     )
-    rows = []
+    spread, divided = ["standard deviation of q . k"], ["divided by the root"]
     with seeded(seed):
-        for width in (4, 16, 64, 256):
-            products = (torch.randn(512, width) * torch.randn(512, width)).sum(dim=-1)
-            spread, root = products.std().item(), width**0.5
-            rows.append(
-                (str(width), f"{spread:.2f}", f"{root:.0f}", f"{spread / root:.2f}")
-            )
-    yield Table(
-        ("width", "spread", "square root", "spread after dividing"), tuple(rows)
-    )
+        for width in WIDTHS:
+            sums = (torch.randn(512, width) * torch.randn(512, width)).sum(dim=-1)
+            spread.append(f"{sums.std().item():.2f}")
+            divided.append(f"{sums.std().item() / width**0.5:.2f}")
+    header = ("width", *map(str, WIDTHS))
+    yield "one_weights", Table(header, (tuple(spread), tuple(divided)))
 
 
-def checks(x, W_query, one_query, one_weights, follow, D):
+def checks(x, W_query, one_query, one_weights, inputs, follow, D):
     loop = one_query.new_tensor(
         [
             sum(x[follow, i].item() * W_query[i, j].item() for i in range(len(W_query)))
             for j in range(D)
         ]
     )
-    yield "the query equals a loop over features", close(one_query, loop, atol=1e-4)
-    yield "the weights sum to 1", close(one_weights.sum(), torch.tensor(1.0))
+    yield (
+        f'the query of "{inputs[follow]}" equals a loop over the features of x',
+        close(one_query, loop, atol=1e-4),
+    )
+    yield (
+        f'the weights of "{inputs[follow]}" sum to 1',
+        close(one_weights.sum(), torch.tensor(1.0)),
+    )

@@ -22,7 +22,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from steps.walk.text import WIDTH, clip, wrap
+from steps.layout import WIDTH, clip, wrap
 
 if TYPE_CHECKING:
     from steps.debugger.run import Node

@@ -10,7 +10,7 @@ from typing import Any
 from steps.debugger.load import first_line
 from steps.errors import UserError
 from steps.pytorch import nn, torch
-from steps.walk.recorder import Entry, Recorder, tensors_in
+from steps.walk.recorder import Call, Entry, Recorder, tensors_in
 from steps.walk.source import Place
 
 
@@ -82,17 +82,16 @@ class Watcher(Recorder):
         self._follow_device(func, args, kwargs or {}, result)
         return self._replace.get(number, result)
 
-    def _record(self, frame: Any, *call: Any) -> None:
-        *_, results, _ = call
-        for kind in filter(None, map(opaque, results)):
+    def _record(self, frame: Any, callee: Any, call: Call) -> None:
+        for kind in filter(None, map(opaque, call.results)):
             raise Opaque(f"line {self._place(frame).line} makes", kind)
-        super()._record(frame, *call)
+        super()._record(frame, callee, call)
         lines = []
         while frame is not None:
             if frame.f_code.co_filename == self._first:
                 lines.append(frame.f_lineno)
             frame = frame.f_back
-        for entry in self.entries[-len(results) :]:
+        for entry in self.entries[-len(call.results) :]:
             self.calls[id(entry)] = lines[::-1]
 
     def _source(self, file: str) -> Any:
@@ -376,6 +375,8 @@ def link(
     inputs_storage = x.untyped_storage()._cdata
     param_of: dict[int, dict[str, torch.Tensor]] = {}
     for index, entry in enumerate(entries):
+        if entry.origin in ("drawn", "made"):
+            entry.origin = "computed"
         if entry.index is not None and not entry.name:  # q, k, v = one tensor
             target = re.match(r"\(?([\w., ]+)\)? = ", entry.statement)
             names = [part.strip() for part in target[1].split(",")] if target else []

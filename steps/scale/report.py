@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from steps.compare import Outcome
-from steps.walk.order import Table
-from steps.walk.text import checked, table, wrap
+from steps.layout import Table, table, wrap
+from steps.walk.text import checked
 
 
 def say(text: str = "") -> None:

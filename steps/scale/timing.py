@@ -18,12 +18,12 @@ from typing import Any
 
 from steps.attention import ROLES, MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.compare import Outcome, close
+from steps.layout import Table
 from steps.pytorch import loaded, nn, seeded, torch, without_numpy
 from steps.scale.cost import size
 from steps.scale.machine import check_device, named
 from steps.scale.report import say, show, tell
 from steps.step24 import HEAD_DIM, HEADS, WIDTH
-from steps.walk.order import Table
 
 LENGTH = 1024
 GROWTH = (128, 256, 512, 1024, 2048)

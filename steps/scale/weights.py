@@ -17,10 +17,10 @@ from steps import tokens
 from steps.attention import ROLES, MultiHeadAttention
 from steps.compare import close
 from steps.errors import UserError
+from steps.layout import Table
 from steps.pytorch import loaded, nn, seeded, torch
 from steps.scale.machine import check_device
 from steps.scale.report import say, show, tell
-from steps.walk.order import Table
 from steps.words import count, listed, span
 
 HEAD_DIM = 64  # of every published size: 768, 1024, 1280 and 1600 wide

@@ -8,6 +8,7 @@ import errno
 import gc
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -101,6 +102,10 @@ def parser(prog: str, description: str) -> Parser:
         help="the input token to follow (default: bank, else the last)",
     )
     return made
+
+
+def add_all(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--all", action="store_true", help="every table of every tensor")
 
 
 def settings(flags: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -236,36 +241,86 @@ def numbers_from(seed: int) -> str:
     return f"seed {seed}, torch {torch.__version__}, CPU, float32"
 
 
-def show(
-    numbers: list[int], values: dict[str, Any], whole_run: bool, remark: str
-) -> int:
-    """Print the blocks of these steps; 1 when a check failed."""
-    if whole_run:
-        from steps import pytorch  # noqa: F401  where it is missing, nothing is printed
-    gc.freeze()  # what the imports made stays: no search of it for garbage
-    from steps.walk.order import Walk
-    from steps.walk.text import LEGEND, WIDTH, Text, closing, squeeze
+def width_of_output() -> int:
+    """The terminal's columns, from 80 to 120; WIDTH where it is no terminal."""
+    from steps.layout import WIDTH
 
-    if remark:
-        print(
-            remark + ("\n" if whole_run else ""),
-            file=sys.stdout if whole_run else sys.stderr,
-        )
-    if whole_run:
-        title = "Multi-head attention, one shape at a time: "
-        quoted = tokens.shown(values["text"].encode())
-        print(title + squeeze(quoted, WIDTH - len(title)))
-        print(f"{numbers_from(values['seed'])}\n\n{LEGEND}\n")
-    text = Text(colour_wanted())
+    if not sys.stdout.isatty():
+        return WIDTH
+    return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, 80), 120)
+
+
+def show(
+    numbers: list[int], values: dict[str, Any], everything: bool, remark: str
+) -> int:
+    """Print the blocks of these steps, a title before and a map after; 1 when a check
+    failed.
+
+    everything: all tables, of --all.
+    """
+    from steps import pytorch  # noqa: F401  where it is missing, nothing is printed
+
+    gc.freeze()  # what the imports made stays: no search of it for garbage
+    from steps.layout import squeeze
+    from steps.walk.order import Walk
+    from steps.walk.text import LEGEND, Map, Text, closing
+
+    text = Text(colour_wanted(), width_of_output(), everything)
+    title = "Multi-head attention, one shape at a time: "
+    quoted = tokens.shown(values["text"].encode())
+    print(title + squeeze(quoted, text.width - len(title)))
+    print(numbers_from(values["seed"]) + f"\n{remark}" * bool(remark) + "\n")
+    print("\n".join(text.lines(LEGEND)))
     made = held = 0
-    for count, block in enumerate(Walk(values).blocks(numbers)):
-        print(("\n" if count else "") + text.block(block), end="")
+    walked = Map()
+    for block in Walk(values).blocks(numbers):
+        print("\n" + text.block(block), end="")
+        walked.add(block)
         made += len(block.checks)
         held += sum(check.holds for check in block.checks)
-    if whole_run:
-        print("\n" + closing(made, held))
+    if walked.rows:
+        print("\n" + "\n".join(walked.lines(text.width)))
+    print("\n" + closing(made, held))
     note_other_torch()
     return 0 if made == held else 1
+
+
+def show_one(number: int, values: dict[str, Any], everything: bool, remark: str) -> int:
+    """Print one step, as in the whole run, after a few lines that it needs alone."""
+    from steps.walk.order import Walk
+    from steps.walk.text import Text, before
+
+    text = Text(colour_wanted(), width_of_output(), everything)
+    (block,) = Walk(values).blocks([number])
+    quoted = tokens.shown(values["text"].encode())
+    seed = f"seed {values['seed']}"
+    if "torch" in sys.modules:
+        seed = numbers_from(values["seed"])
+    print("\n".join(text.lines(before(block, f"{quoted}, {seed}", values, remark))))
+    print("\n" + text.block(block), end="")
+    note_other_torch()
+    return 0 if all(check.holds for check in block.checks) else 1
+
+
+def steps_of(text: str) -> list[int]:
+    """The numbers in a list of steps such as 14-20 or 14-16,20."""
+    from steps.walk.order import titles
+
+    known = [title.number for title in titles()]
+    picked: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = (piece.strip() for piece in part.partition("-"))
+        ends = [low, high if dash else low]
+        wanted: list[int] = []
+        if all(end.isascii() and end.isdigit() and len(end) < 5 for end in ends):
+            wanted = list(range(int(ends[0]), int(ends[1]) + 1))
+        if not wanted or not {*wanted} <= {*known}:
+            raise argparse.ArgumentTypeError(
+                f"takes steps from {known[0]} to {known[-1]}, such as 14-20 or "
+                f"14-16,20, not {text!r}"
+            )
+        picked.update(wanted)
+    return sorted(picked)
 
 
 def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoReturn:
@@ -283,6 +338,7 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
         form.add_argument(
             "--predict", action="store_true", help="guess the shapes first"
         )
+        add_all(made)
         if more is not None:
             more.add_flags(made, form)
         flags = made.parse_args(argv)
@@ -292,7 +348,7 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
 
             return predict(values, [number], sys.stdin, sys.stdout)
         code = more.run(flags, values) if more is not None else None
-        return show([number], values, False, remark) if code is None else code
+        return code if code is not None else show_one(number, values, flags.all, remark)
 
     quietly(run)
 
@@ -311,6 +367,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         form.add_argument(
             "--page", metavar="FILE", help="the whole walk as a page, for a browser"
         )
+        made.add_argument(
+            "--steps", type=steps_of, metavar="N-N", help="only these, as 14-20 or 15"
+        )
+        add_all(made)
         made.add_argument(
             "--force", action="store_true", help="let --page overwrite any file"
         )
@@ -336,17 +396,21 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             made.error(f"{min(given & set(debugger.FLAGS))}: belongs to --check FILE")
         if flags.force and flags.page is None:
             made.error("--force: belongs to --page FILE")
+        if flags.steps and (flags.list or flags.page is not None):
+            made.error("--steps: does not go with --list or --page")
+        if flags.all and (flags.list or flags.json or flags.predict or flags.page):
+            made.error("--all: belongs to the walk as text")
         if flags.list:
             from steps.walk.text import listing
 
             print("\n".join(listing(titles())))
             return 0
         values, remark = settings(flags)
-        numbers = [title.number for title in titles()]
+        numbers = flags.steps or [title.number for title in titles()]
         if flags.json:
             from steps.walk.document import write
 
-            return write(values, sys.stdout)
+            return write(values, sys.stdout, numbers)
         if flags.predict:
             from steps.walk.predict import predict
 
@@ -357,6 +421,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             write_page(values, flags.page, flags.force)
             note_other_torch()
             return 0
-        return show(numbers, values, True, remark)
+        return show(numbers, values, flags.all, remark)
 
     quietly(run)

@@ -5,7 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from steps.walk.order import Block, Drawing, Table, Walk, titles
+from steps.layout import Drawing, Table
+from steps.walk.order import Block, Walk
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
@@ -13,14 +14,13 @@ if TYPE_CHECKING:
 MOST_VALUES = 1_000_000  # of one tensor; a larger one's "values" are null
 
 
-def write(settings: Mapping[str, Any], out: TextIO) -> int:
-    """Write the whole walk; 1 when a check failed.
+def write(settings: Mapping[str, Any], out: TextIO, numbers: list[int]) -> int:
+    """Write these steps of the walk; 1 when a check failed.
 
     {"torch", "seed", "steps": [{"number", "title", "article", "code", "tensors",
     "wrong_turns", "notes", "checks"}]}. "code" is every statement, as it stands and
     with this run's sizes; non-finite numbers are the strings "-inf", "inf" and "nan".
     """
-    numbers = [title.number for title in titles()]
     steps, holds = [], True
     for block in Walk(settings).blocks(numbers):
         steps.append(step(block))
@@ -38,11 +38,13 @@ def step(block: Block) -> dict[str, Any]:
         "number": block.title.number,
         "title": block.title.title,
         "article": list(block.title.headings),
+        "look": block.look,
         "code": [[code.text, code.here] for code in block.code],
         "tensors": [tensor(entry, block.numbers) for entry in block.entries],
         "wrong_turns": [
             {
                 "says": turn.says,
+                "why": turn.why,
                 "code": [[code.text, code.here] for code in turn.code],
                 "tensors": [tensor(entry, block.numbers) for entry in turn.entries],
                 "statement": turn.statement,
@@ -51,13 +53,14 @@ def step(block: Block) -> dict[str, Any]:
             for turn in block.wrong_turns
         ],
         "notes": [
-            {"header": note.header, "rows": note.rows}
-            if isinstance(note, Table)
-            else {"drawing": note.lines}
-            if isinstance(note, Drawing)
-            else note
+            {"header": note.says.header, "rows": note.says.rows}
+            if isinstance(note.says, Table)
+            else {"drawing": note.says.lines}
+            if isinstance(note.says, Drawing)
+            else note.says
             for note in block.notes
         ],
+        "notes_about": [note.about for note in block.notes],
         "checks": [
             {"claim": check.claim, "holds": check.holds, "detail": check.detail}
             for check in block.checks

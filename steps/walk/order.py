@@ -2,17 +2,25 @@
 
 A step is two files. `steps/stepN.py` is what the article does:
 
-    a docstring     "Step N: title", the article's headings, what is said first
-    step(...)       pure: named tensors in, named tensors out
-    wrong_...(...)  a wrong turn, run for real; its docstring says what is wrong
+    a docstring     "Step N: title", the article's headings, what it is about
+    step(...)       pure: named tensors in, and out goes every name it made
+    wrong_...(...)  a wrong turn, run for real; its docstring is a title and, after an
+                    empty line, why it is wrong
 
 and `steps/claims/stepN.py` is what is said of it:
 
-    notes(...)      yields sentences, tables and drawings, computed from the tensors
+    look(...)       the sentence that says what to hold in view
+    notes(...)      yields (name, sentence, table or drawing), computed from the
+                    tensors: what is said of the statement, or of the wrong turn, of
+                    that name; "" is the step as a whole, and "path" stands in place
+                    of the table of its statements
     checks(...)     yields (claim, outcome), outcomes from `steps.compare`
+    INSTEAD         what each wrong turn's result is held against, by name
+    SHOWN           the names whose numbers are shown, where not all are
+    BRIEF           the names of which the followed token's rows are enough
 
 Each function's signature is its list of needs: settings, sizes, and whatever earlier
-steps return. The names in a `return` statement are the names of what is returned.
+steps made, by name.
 """
 
 import ast
@@ -27,10 +35,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from steps.layout import Drawing, Table
 from steps.walk.source import Source, fill_in, trace_of
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
+    from steps.walk.turns import Against
 
 STEPS = Path(__file__).parent.parent
 SETTINGS = ("text", "B", "T", "d_in", "H", "D", "dropout", "seed", "follow")
@@ -62,28 +72,21 @@ class Title:
         functions = [module.step]
         if shown:
             claims = importlib.import_module(self.claims)
-            functions += [*wrong_turns(module), claims.checks]
-            functions += [claims.notes] if hasattr(claims, "notes") else []
+            functions += [*wrong_turns(module), claims.look, claims.notes]
+            functions += [claims.checks]
         return {need for function in functions for need in needs(function)}
 
     def makes(self) -> set[str]:
-        """All that the step returns to later ones."""
-        return set(self.source.returns("step"))
+        """All that the step makes for later ones."""
+        return set(self.source.made_by("step"))
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows for the reader, under a header; a note that is not a sentence."""
+class Note:
+    """Something said of a step: of a statement, of a wrong turn, or of it all ("")."""
 
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Lines for the reader as they stand, a diagram in text; at most 100 columns."""
-
-    lines: tuple[str, ...]
+    about: str
+    says: str | Table | Drawing
 
 
 @dataclass(frozen=True)
@@ -121,10 +124,13 @@ class Code:
 class WrongTurn:
     """A wrong turn that was taken for real: what it made, or the error it raised."""
 
+    name: str  # of its function
     says: str
+    why: str
     code: list[Code] = field(default_factory=list)  # up to the one that raised
     entries: list["Entry"] = field(default_factory=list)
     error: str = ""
+    against: list["Against"] = field(default_factory=list)
 
     @property
     def statement(self) -> str:
@@ -138,6 +144,9 @@ class Block:
 
     title: Title
     says: str
+    look: str = ""
+    shown: tuple[str, ...] | None = None  # what has its numbers told; None: all
+    brief: tuple[str, ...] = ()  # of which only the followed token's rows are shown
     tokens: list[str] = field(default_factory=list)  # the inputs, one a position
     head_dim: int = 0  # numbers a head
     follow: int = 0  # the position of the token that is followed
@@ -147,8 +156,12 @@ class Block:
     code: list[Code] = field(default_factory=list)
     entries: list["Entry"] = field(default_factory=list)
     wrong_turns: list[WrongTurn] = field(default_factory=list)
-    notes: list[str | Table | Drawing] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+
+    def said_of(self, name: str) -> list[str | Table | Drawing]:
+        """What is said of a name."""
+        return [note.says for note in self.notes if note.about == name]
 
 
 def statements(part: Block | WrongTurn) -> Iterator[tuple[Code, list["Entry"]]]:
@@ -233,7 +246,7 @@ class Walk:
         for title in reversed(self.titles):
             shown = title.number in wanted
             if shown or (run and title.makes() & missing):
-                missing |= title.takes(shown)
+                missing = (missing - title.makes()) | title.takes(shown)
                 run.insert(0, title)
         return run
 
@@ -263,43 +276,76 @@ class Walk:
             block.numbers, block.tokens, block.head_dim = False, [], 0
         if not show:
             return block
+        self._claim(title, module, block)
+        return block
+
+    def _claim(self, title: Title, module: ModuleType, block: Block) -> None:
+        """Take the step's wrong turns, and run what is said of it and checked."""
         local = {**self.known, "record": block.entries}
-        for function in wrong_turns(module):
-            says = " ".join((function.__doc__ or "").split())
-            turn = WrongTurn(says)
-            local.update(self.call(title, function, turn))
-            block.wrong_turns.append(turn)
         claims = importlib.import_module(title.claims)
-        if hasattr(claims, "notes"):
-            block.notes = list(claims.notes(*(local[n] for n in needs(claims.notes))))
-        for claim, outcome in claims.checks(*(local[n] for n in needs(claims.checks))):
+        for function in wrong_turns(module):
+            parts = (function.__doc__ or "").split("\n\n")
+            says, why = (" ".join(part.split()) for part in (*parts, "")[:2])
+            turn = WrongTurn(function.__name__, says, why)
+            made = self.call(title, function, turn)
+            local.update(made)
+            if not turn.error:
+                turn.against = list(self._against(title, claims, made, local))
+            block.wrong_turns.append(turn)
+
+        def told(function: Callable) -> Any:
+            return function(*(local[need] for need in needs(function)))
+
+        block.look = told(claims.look)
+        block.shown = getattr(claims, "SHOWN", None)
+        block.brief = getattr(claims, "BRIEF", ())
+        known = {"", "path", *self.known, *local, *(e.name for e in block.entries)}
+        known.update(turn.name for turn in block.wrong_turns)
+        for about, says in told(claims.notes):
+            assert about in known, f"{title.claims}: nothing is called {about}"
+            block.notes.append(Note(about, says))
+        for claim, outcome in told(claims.checks):
             detail = "" if outcome.holds else outcome.detail
             block.checks.append(Check(claim, outcome.holds, detail))
-        return block
+
+    def _against(
+        self,
+        title: Title,
+        claims: ModuleType,
+        made: Mapping[str, Any],
+        local: Mapping[str, Any],
+    ) -> Iterator["Against"]:
+        """The results of a wrong turn, each beside the right one."""
+        pairs = getattr(claims, "INSTEAD", {})
+        for name in made:
+            if name in pairs:
+                from steps.walk.turns import against
+
+                right, axes = pairs[name], self._axes(title).get(pairs[name], ())
+                yield against(name, local[name], right, local[right], axes, local)
 
     def call(
         self, title: Title, function: Callable, part: Block | WrongTurn | None
     ) -> dict[str, Any]:
         """Run one function of a step, recorded where it is part of what is shown.
 
-        Returns its outputs by name, none where a wrong turn raised.
+        Returns what it made, by name; nothing where a wrong turn raised.
         """
         source, name = title.source, function.__name__
         arguments = {need: self.known[need] for need in needs(function)}
-        names = source.returns(name)
         recorder = nullcontext() if part is None else self.recorder(title, arguments)
         raises = (RuntimeError, ValueError) if isinstance(part, WrongTurn) else ()
         outputs: dict[str, Any] = {}
         at, seen = sys.maxsize, vars(sys.modules[title.module]) | arguments
         with no_grad(), recorder:
             try:
-                result = function(**arguments)
-                if names:
-                    result = result if len(names) > 1 else [result]
-                    outputs = dict(zip(names, result, strict=True))
+                result = function(**arguments) or {}
+                names = (n for n in source.made_by(name) if n not in SETTINGS)
+                outputs = {name: result[name] for name in names if name in result}
             except raises as error:
                 assert isinstance(part, WrongTurn)
-                part.error = f"{type(error).__name__}: {error}"
+                reason = str(error).strip().partition("\n")[0]
+                part.error = f"{type(error).__name__}: {reason}"
                 place = trace_of(error, source.file)
                 assert place is not None
                 at, seen = place.tb_lineno, seen | place.tb_frame.f_locals

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steps.errors import UserError
+from steps.layout import Drawing, Table
 from steps.walk.order import (
     Block,
-    Drawing,
-    Table,
     Title,
     Walk,
     WrongTurn,
@@ -31,7 +30,8 @@ from steps.walk.order import (
     titles,
 )
 from steps.walk.predict import lesson
-from steps.walk.text import LEGEND, by_head, walk_axes
+from steps.walk.sheets import by_head, walk_axes
+from steps.walk.text import LEGEND
 
 if TYPE_CHECKING:
     from steps.debugger.result import Diagnosis

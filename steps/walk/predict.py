@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
+from steps.layout import squeeze, wrap
 from steps.walk.order import Walk
-from steps.walk.text import CLASS_AXES, squeeze, wrap
+from steps.walk.sheets import CLASS_AXES
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry

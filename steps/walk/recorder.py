@@ -9,6 +9,9 @@ of a chain one by one. The calling frame gives the place in the source, the plac
 the statement, and the statement gives the name. Where the numbers came from is measured
 on the tensors themselves, never taken from the name of the function:
 
+    drawn       no tensor went in, and the random generator moved
+    made        no tensor went in, and it did not: torch.tensor, arange, zeros
+    unchanged   the very tensor that went in came out
     rearranged  the result lives in the storage of an earlier tensor
     copied      new storage, to which the inputs' numbers were only moved
     computed    new numbers
@@ -20,13 +23,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from steps.pytorch import loaded, nn, torch
 from steps.walk.source import Place, Source, Statement, fill_in
 
 SMALL = 16_384  # elements; larger results are kept by reference, not cloned
 
+ORIGINS = ("drawn", "made", "computed", "rearranged", "copied", "unchanged")
+MOVED = ("rearranged", "copied", "unchanged")  # the numbers are an earlier tensor's
 FILLING = ("__init__", "reset_parameters")  # a layer getting its weights
 HOUSEKEEPING = loaded.__code__.co_filename  # seeds and weights, no step of its own
 
@@ -47,7 +52,7 @@ class Entry:
     stride: tuple[int, ...]
     offset: int  # of its first element in the storage, in elements
     contiguous: bool
-    origin: str  # "computed", "rearranged" or "copied"
+    origin: str  # one of ORIGINS
     shares_storage_with: str | None  # the tensor that first had this storage
     axes: tuple[str, ...]
     values: torch.Tensor | None  # a copy made at once, None when larger than SMALL
@@ -64,6 +69,18 @@ class Entry:
     def numbers(self) -> torch.Tensor:
         """The values as they were when recorded (the tensor itself when large)."""
         return self.tensor.detach() if self.values is None else self.values
+
+
+class Call(NamedTuple):
+    """One torch call, after it was made."""
+
+    func: Any
+    args: tuple
+    kwargs: dict
+    tensors: list[torch.Tensor]  # all that went in
+    results: list[torch.Tensor]
+    changed: list[torch.Tensor]  # in place
+    new: str  # where numbers are from if no tensor went in: "drawn" or "made"
 
 
 class Recorder(torch.overrides.TorchFunctionMode):
@@ -102,7 +119,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         self._positions: dict[CodeType, list[tuple]] = {}
         self._owners: dict[int, tuple[str, torch.Tensor]] = {}
         self._axes: dict[int, tuple[tuple[str, ...], torch.Tensor]] = {}
-        self._filled: dict[int, torch.Tensor] = {}  # weights given an earlier one's
+        self._filled: dict[int, tuple[str, torch.Tensor]] = {}  # weights' origins
         self._counts: dict[tuple, int] = {}
         self._last: tuple[Any, ...] = ()
         self._read: tuple[Any, ...] = ()  # by the last call, and what it called
@@ -124,12 +141,11 @@ class Recorder(torch.overrides.TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         frame, callee = self._caller()
-        if frame is None:
-            if func is torch.Tensor.copy_:
-                self._filled[id(args[0])] = args[0]
-            return func(*args, **kwargs)
         tensors = list(tensors_in((args, kwargs)))
+        if frame is None:
+            return self._fill(func, args, kwargs, tensors)
         versions = [version(tensor) for tensor in tensors]
+        generator = None if tensors else torch.default_generator.get_state()
         try:
             result = func(*args, **kwargs)
         except Exception:
@@ -142,7 +158,24 @@ class Recorder(torch.overrides.TorchFunctionMode):
         changed = [t for t, v in zip(tensors, versions, strict=True) if version(t) != v]
         results = list(tensors_in(result)) or (changed if result is None else [])
         if results:
-            self._record(frame, callee, func, args, kwargs, tensors, results, changed)
+            call = Call(func, args, kwargs, tensors, results, changed, new(generator))
+            self._record(frame, callee, call)
+        return result
+
+    def _fill(
+        self, func: Any, args: tuple, kwargs: dict, tensors: list[torch.Tensor]
+    ) -> Any:
+        """Make a call that gives a layer its weights; note where the numbers are from.
+
+        The weights themselves are recorded by `name_outputs`.
+        """
+        generator = torch.default_generator.get_state()
+        result = func(*args, **kwargs)
+        copied = func is torch.Tensor.copy_
+        if copied or not tensors or getattr(func, "__name__", "").endswith("_"):
+            for tensor in tensors_in(result):
+                origin = "copied" if copied else new(generator)
+                self._filled[storage(tensor)] = (origin, tensor)
         return result
 
     def _caller(self) -> tuple[FrameType | None, FrameType | None]:
@@ -184,70 +217,29 @@ class Recorder(torch.overrides.TorchFunctionMode):
             self._sources[file] = Source.of(file)
         return self._sources[file]
 
-    def _record(
-        self,
-        frame: FrameType,
-        callee: FrameType | None,
-        func: Any,
-        args: tuple,
-        kwargs: dict,
-        tensors: list[torch.Tensor],
-        results: list[torch.Tensor],
-        changed: list[torch.Tensor],
-    ) -> None:
+    def _record(self, frame: FrameType, callee: FrameType | None, call: "Call") -> None:
+        """Write down what one call made."""
         place = self._place(frame)
         source = self._source(place.file)
-        names = source.names(place)
         statement = source.statement(place)
         expression = statement.text if statement else ""
         if place.column is not None:
             expression = source.text(tuple(place[1:]))  # type: ignore[arg-type]
-        # Several torch calls made inside one call of the source are one step of it:
-        # the last one's results stand for them all.
-        here = (frame, frame.f_lasti, callee)
-        computed = False  # whether an earlier one of them made new numbers
-        read = tuple(tensors) if self._keep_calls else ()
-        if callee is not None and self._last[:3] == here:
-            earlier = self.entries[self._last[3] :]
-            computed = any(entry.origin == "computed" for entry in earlier)
-            read = tuple(t for entry in earlier for t in entry.inputs) + read
-            self._drop(earlier)
-        else:
-            if place.column is None:
-                self._unname(frame, statement)
-            self._check_axes()
-            self._counts[place] = self._counts.get(place, -1) + 1
-        self._last = (*here, len(self.entries))
-        self._read = (func, args, tensors)
-        sizes = sizes_of(frame)
-        many = len(results) > 1
-        for index, tensor in enumerate(results):
-            name = name_of(names, index, many, self._counts[place])
-            in_place = any(tensor is other for other in changed)
-            moved = any(storage(tensor) == storage(t) for t in tensors)
-            shares = self._owners.get(storage(tensor))
-            if moved and not shares:  # such as self.mask, a buffer
-                shares = self._local_owner(frame, tensor)
-            if computed and (not shares or shares[0] == (name or expression)):
-                moved, shares = False, None
-            if in_place:
-                origin = "computed"
-            elif shares or moved:
-                origin = "rearranged"
-            elif self._origins and not computed and is_copy(func, args, kwargs, tensor):
-                origin = "copied"
-            else:
-                origin = "computed"
-            axes = self._axes_of(frame, statement, name, tensor, func, args, tensors)
-            values = None
-            if tensor.numel() <= self._small and not tensor.is_meta:
-                values = tensor.detach().clone()
+        computed, read = self._before(frame, callee, place, statement, call)
+        self._last = (frame, frame.f_lasti, callee, len(self.entries))
+        self._read = (call.func, call.args, call.tensors)
+        many = len(call.results) > 1
+        for index, tensor in enumerate(call.results):
+            name = name_of(source.names(place), index, many, self._counts[place])
+            origin, shares = self._origin(
+                frame, call, tensor, name or expression, computed
+            )
             entry = Entry(
                 name=name,
                 statement=statement.text if statement else "",
                 expression=expression,
-                sizes=sizes,
-                function=getattr(func, "__name__", str(func)),
+                sizes=sizes_of(frame),
+                function=getattr(call.func, "__name__", str(call.func)),
                 place=place,
                 outer=self._outer(frame, place),
                 tensor=tensor,
@@ -256,26 +248,90 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 offset=int(tensor.storage_offset()),
                 contiguous=tensor.is_contiguous(),
                 origin=origin,
-                shares_storage_with=shares[0] if shares else None,
-                axes=axes,
-                values=values,
-                in_place=in_place,
+                shares_storage_with=shares,
+                axes=self._axes_of(frame, statement, name, tensor, call),
+                values=self._kept(tensor),
+                in_place=any(tensor is other for other in call.changed),
                 index=index if many else None,
-                call=(func, args, kwargs) if self._keep_calls else None,
+                call=(call.func, call.args, call.kwargs) if self._keep_calls else None,
                 inputs=read,
             )
             self.entries.append(entry)
-            if not shares and origin != "rearranged":
+            if not shares and origin not in ("rearranged", "unchanged"):
                 self._own(name or expression, tensor)
-            self._axes[id(tensor)] = (axes, tensor)
+            self._axes[id(tensor)] = (entry.axes, tensor)
+
+    def _before(
+        self,
+        frame: FrameType,
+        callee: FrameType | None,
+        place: Place,
+        statement: Statement | None,
+        call: "Call",
+    ) -> tuple[bool, tuple[torch.Tensor, ...]]:
+        """Close what came before this call: is it a new step, or part of the last one?
+
+        Several torch calls made inside one call of the source are one step of it: the
+        last one's results stand for them all. Returns whether an earlier one of them
+        made new numbers, and all that they read.
+        """
+        read = tuple(call.tensors) if self._keep_calls else ()
+        if callee is not None and self._last[:3] == (frame, frame.f_lasti, callee):
+            earlier = self.entries[self._last[3] :]
+            self._drop(earlier)
+            read = tuple(t for entry in earlier for t in entry.inputs) + read
+            return any(entry.origin not in MOVED for entry in earlier), read
+        if place.column is None:
+            self._unname(frame, statement)
+        self._check_axes()
+        self._counts[place] = self._counts.get(place, -1) + 1
+        return False, read
+
+    def _origin(
+        self,
+        frame: FrameType,
+        call: "Call",
+        tensor: torch.Tensor,
+        called: str,
+        computed: bool,
+    ) -> tuple[str, str | None]:
+        """Where a result's numbers are from, and who else's storage holds them.
+
+        computed: an earlier call of the same step made new numbers.
+        """
+        moved = any(storage(tensor) == storage(t) for t in call.tensors)
+        shares = self._owners.get(storage(tensor))
+        if moved and not shares:  # such as self.mask, a buffer
+            shares = self._local_owner(frame, tensor)
+        if computed and (not shares or shares[0] == called):
+            moved, shares = False, None
+        owner = shares[0] if shares else None
+        if any(tensor is other for other in call.changed):
+            return "computed", owner
+        if moved and any(tensor is other for other in call.tensors):
+            return "unchanged", owner
+        if shares or moved:
+            return "rearranged", owner
+        if computed:
+            return "computed", None
+        if not call.tensors:
+            return call.new, None
+        copies = self._origins and is_copy(call.func, call.args, call.kwargs, tensor)
+        return ("copied" if copies else "computed"), None
+
+    def _kept(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The numbers as they are now, where they are few enough to keep."""
+        small = tensor.numel() <= self._small and not tensor.is_meta
+        return tensor.detach().clone() if small else None
 
     def name_outputs(
         self, file: str, function: str, outputs: Mapping[str, Any]
     ) -> None:
-        """Record what a function returned and no torch call made under its name.
+        """Record what a function made that no torch call made under its name.
 
-        That is the weights of the layers it made, as `layer.weight`, and parameters:
-        `nn.Parameter(torch.rand(2, 3))` is the tensor that torch.rand made.
+        That is the weights of layers whose comment names their axes, as
+        `layer.weight`, and parameters: `nn.Parameter(torch.rand(2, 3))` is the tensor
+        that torch.rand made.
         """
         source = self._source(file)
         for name, value in outputs.items():
@@ -283,19 +339,14 @@ class Recorder(torch.overrides.TorchFunctionMode):
             named = next((e for e in self.entries if e.name == name), None)
             if named is not None and isinstance(value, nn.Parameter):
                 named.tensor = value  # by line only, its number got the name at once
-            if place is None or named is not None:
+            if place is None or named is not None or name == "_":
                 continue
             statement = source.statement(place)
             assert statement is not None
             if isinstance(value, nn.Module):
-                for part, tensor in value.named_parameters():
-                    entry = self._made(f"{name}.{part}", tensor, statement, place)
-                    earlier = [
-                        at
-                        for at, e in enumerate(self.entries, 1)
-                        if e.place.file == file and e.place.line <= place.line
-                    ]
-                    self.entries.insert(max(earlier, default=0), entry)
+                weights = list(value.named_parameters()) if statement.axes else []
+                for part, tensor in weights:
+                    self._add(f"{name}.{part}", tensor, statement, place)
             elif isinstance(value, torch.Tensor):
                 for entry in self.entries:
                     if storage(entry.tensor) == storage(value) and not entry.name:
@@ -303,10 +354,25 @@ class Recorder(torch.overrides.TorchFunctionMode):
                         entry.axes = statement.axes or entry.axes
                         self._owners[storage(value)] = (name, value)
                         break
+                else:  # one of several results of a call that made calls of its own
+                    if storage(value) not in self._owners:
+                        self._add(name, value, statement, place)
         for entry in self.entries:  # views of weights made in the same step
             if entry.origin == "rearranged" and not entry.shares_storage_with:
                 owner = self._owners.get(storage(entry.tensor))
                 entry.shares_storage_with = owner[0] if owner else None
+
+    def _add(
+        self, name: str, tensor: torch.Tensor, statement: Statement, place: Place
+    ) -> None:
+        """Record a tensor after what its statement, and those before it, made."""
+        entry = self._made(name, tensor, statement, place)
+        earlier = [
+            at
+            for at, e in enumerate(self.entries, 1)
+            if e.place.file == place.file and e.place.line <= place.line
+        ]
+        self.entries.insert(max(earlier, default=0), entry)
 
     def _made(
         self, name: str, tensor: torch.Tensor, statement: Statement, place: Place
@@ -316,7 +382,6 @@ class Recorder(torch.overrides.TorchFunctionMode):
             axes = tuple(str(size) for size in tensor.shape)
         self._own(name, tensor)
         self._axes[id(tensor)] = (axes, tensor)
-        small = tensor.numel() <= self._small
         return Entry(
             name=name,
             statement=statement.text,
@@ -330,10 +395,10 @@ class Recorder(torch.overrides.TorchFunctionMode):
             stride=tuple(tensor.stride()),
             offset=int(tensor.storage_offset()),
             contiguous=tensor.is_contiguous(),
-            origin="copied" if id(tensor) in self._filled else "computed",
+            origin=self._filled.get(storage(tensor), ("computed",))[0],
             shares_storage_with=None,
             axes=axes,
-            values=tensor.detach().clone() if small else None,
+            values=self._kept(tensor),
         )
 
     def _check_axes(self) -> None:
@@ -393,9 +458,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         statement: Statement | None,
         name: str,
         tensor: torch.Tensor,
-        func: Any,
-        args: tuple,
-        tensors: list[torch.Tensor],
+        call: "Call",
     ) -> tuple[str, ...]:
         """Axis names: from the statement's comment, else from the inputs' axes."""
         if statement and statement.axes is not None and (name or is_return(statement)):
@@ -403,7 +466,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
             values = {**self._sizes, **sizes_of(frame)}
             self._unchecked = (place, statement.axes, tuple(tensor.shape), values)
             return statement.axes
-        return self._inherited_axes(tensor, func, args, tensors)
+        return self._inherited_axes(tensor, call.func, call.args, call.tensors)
 
     def _inherited_axes(
         self,
@@ -437,7 +500,8 @@ class Recorder(torch.overrides.TorchFunctionMode):
 def name_of(names: list[str], index: int, many: bool, call: int) -> str:
     """The name of a result: number `index` of several, of call `call` at a place."""
     if len(names) > 1:  # q, k, v = (... for w in ...): one after the other
-        return names[(index if many else call) % len(names)]
+        name = names[(index if many else call) % len(names)]
+        return "" if name == "_" else name
     name = names[0] if names else ""
     return f"{name}[{index}]" if many and name else name
 
@@ -483,6 +547,14 @@ def sizes_of(frame: FrameType) -> dict[str, Any]:
         elif isinstance(value, tuple) and value and {*map(type, value)} == {int}:
             found[key] = tuple(value)
     return found
+
+
+def new(generator: torch.Tensor | None) -> str:
+    """Where numbers that no tensor went into are from, by the generator's old state."""
+    if generator is None:
+        return "computed"
+    moved = not torch.equal(generator, torch.default_generator.get_state())
+    return "drawn" if moved else "made"
 
 
 def version(tensor: torch.Tensor) -> int:

@@ -44,7 +44,7 @@ class Source:
             if isinstance(node, ast.FunctionDef)
         }
         self._texts: dict[tuple[int, ...], str] = {}
-        self._returned: dict[str, list[str]] = {}
+        self._made: dict[str, list[str]] = {}
         self._read: dict[int, Statement | None] = {}
 
     @classmethod
@@ -132,8 +132,8 @@ class Source:
     def _statement(self, node: ast.stmt, line: int) -> Statement:
         first, last = node.lineno, node.end_lineno or node.lineno
         comment = AXES_COMMENT.search(self.lines[last - 1])
-        if comment is None and first > 1:  # where there was no room, the line above
-            comment = AXES_COMMENT.fullmatch(self.lines[first - 2].rstrip())
+        if comment is None and first > 1:
+            comment = AXES_COMMENT.fullmatch(self.lines[self._above(node)].rstrip())
         axes = None
         if comment and isinstance(node, ast.Assign | ast.AnnAssign | ast.Return):
             axes = tuple(part.strip() for part in comment[1].split(",") if part.strip())
@@ -146,6 +146,19 @@ class Source:
             parts = [self.text(span(part)) for part in (*node.targets, node.value)]
             text = " = ".join(parts)
         return Statement(node, text, axes)
+
+    def _above(self, node: ast.stmt) -> int:
+        """The index of the line above a statement and above all that go with it.
+
+        One comment over some statements holds for those that make the same call:
+        `queries.view(b, 4)`, `keys.view(b, 4)`.
+        """
+        at, call = node.lineno - 2, method_call(node)
+        while call and (before := self._places[1].get(at + 1)):
+            if method_call(before) != call or before.lineno != at + 1:
+                break
+            at -= 1
+        return at
 
     def assignment(self, function: str, name: str) -> Place | None:
         """Where `function` assigns `name`."""
@@ -160,27 +173,30 @@ class Source:
 
     @cached_property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        """The axes that comments give to what `step` and the other functions return."""
+        """The axes that comments give to what `step` and the other functions make."""
         found = {}
         for function in self.functions():
-            for name in self.returns(function):
+            for name in self.made_by(function):
                 place = self.assignment(function, name)
                 statement = self.statement(place) if place else None
                 if statement and statement.axes is not None:
                     found[name] = statement.axes
         return found
 
-    def returns(self, function: str) -> list[str]:
-        """The names in the `return` statement of a function of this file."""
-        if function not in self._returned:
-            self._returned[function] = []
-            for node in ast.walk(self._functions[function]):
-                if isinstance(node, ast.Return) and node.value is not None:
-                    value = node.value
-                    parts = value.elts if isinstance(value, ast.Tuple) else [value]
-                    self._returned[function] = [ast.unparse(part) for part in parts]
-                    break
-        return self._returned[function]
+    def made_by(self, function: str) -> list[str]:
+        """The names that a function of this file assigns, in order."""
+        if function not in self._made:
+            targets = [
+                target
+                for node in ast.walk(self._functions[function])
+                if isinstance(node, ast.Assign)
+                for target in node.targets
+            ]
+            targets.sort(key=lambda target: (target.lineno, target.col_offset))
+            names = (n for t in targets for n in getattr(t, "elts", [t]))
+            kept = (n.id for n in names if isinstance(n, ast.Name))
+            self._made[function] = list(dict.fromkeys(kept))
+        return self._made[function]
 
     def statements(self, function: str) -> Iterator[tuple[int, Statement]]:
         """How deep each statement of a function stands, and it; of a block, its head.
@@ -229,6 +245,14 @@ def fill_in(text: str, numbers: Mapping[str, Any]) -> str:
     right = re.sub(LONE_NAME, number, right)
     right = re.sub(r"\b(\d+) \* (\d+)\b", lambda m: str(int(m[1]) * int(m[2])), right)
     return left + equals + right
+
+
+def method_call(node: ast.stmt) -> tuple[str, ...]:
+    """The method that a statement gives its name to, and the arguments; or ()."""
+    call = getattr(node, "value", None)
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return ()
+    return (call.func.attr, *map(ast.unparse, (*call.args, *call.keywords)))
 
 
 def span(node: ast.AST) -> tuple[int, ...]:

@@ -1,449 +1,577 @@
-"""The record as plain text, at most 100 columns: what a terminal, a pipe or a screen
-reader is given. Colour is an extra, and only where the caller asks for it."""
+"""The record as plain text: what a terminal, a pipe or a screen reader is given.
+
+The order of a block: what it is about, where to look, the path of its statements at a
+glance, the numbers of each with what is said of it, the wrong turns, the checks. Colour
+is an extra, and only where the caller asks for it.
+"""
 
 import re
-import textwrap
-import unicodedata
-from collections import Counter
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, product, takewhile
 from typing import TYPE_CHECKING, Any
 
-from steps.walk.order import Block, Drawing, Table, Title, WrongTurn, statements
+from steps.layout import (
+    WIDTH,
+    Table,
+    columns,
+    noted,
+    numbers,
+    pad,
+    some,
+    squeeze,
+    table,
+    wrap,
+)
+from steps.walk.order import Block, Code, Title, WrongTurn, statements
+from steps.walk.sheets import by_head, head_width, lines_of, place, walk_axes
 
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
+    from steps.walk.turns import Against
 
-WIDTH = 100
-ROWS = 12  # more rows than this are summarised
-SHEETS = 4  # and so are more heads than this
+FOLLOWED = 12  # rows of the followed token listed under a rearranged tensor
 COLOURS = {
+    "drawn": "35",
+    "made": "35",
     "computed": "32",
     "rearranged": "36",
     "copied": "33",
+    "unchanged": "36",
     "FAILS": "1;31",
     "bold": "1",
 }
+ORIGINS = {
+    "drawn": "new numbers from the random generator",
+    "made": "new numbers that come from no tensor",
+    "computed": "new numbers, worked out from other tensors",
+    "rearranged": "an earlier tensor's numbers where they were, indexed anew",
+    "copied": "an earlier tensor's numbers, put into new storage",
+    "unchanged": "the very tensor that went in came out",
+}
+LETTERS = {
+    "B": "sentences",
+    "T": "tokens",
+    "H": "heads",
+    "D": "numbers per head",
+    "d_in": "features of a token coming in",
+    "H*D": "the heads' numbers side by side",
+    "V": "ids of the vocabulary",
+    "context_length": "positions there is room for",
+}
+LEGEND = (
+    "Where a tensor's numbers come from is measured as its statement runs:",
+    *(f"  {origin:<10}  {words}" for origin, words in ORIGINS.items()),
+    "Axes: B sentences, T tokens, H heads, D numbers per head; H*D is one axis, the "
+    "heads side by side. T? and H*D? have the size of T and H*D, but a wrong turn has "
+    "mixed what they hold.",
+    "A tensor's numbers lie in a row, its storage. An offset is a place in it, and a "
+    "stride how far apart in it neighbours along an axis are. Contiguous: they lie as "
+    "they are read. > marks the token that is followed. What is said of a step, and "
+    "its checks, are in steps/claims/.",
+)
 
-LEGEND = """\
-Each tensor is shown with the statement that made it, its shape, its axes by name, and
-where its numbers came from, which is measured as the statement runs:
-  computed    new numbers
-  rearranged  an earlier tensor's numbers where they were, in its storage, indexed anew
-  copied      an earlier tensor's numbers, put into new storage
-  trainable   said of weights: what training would change
-Axes: B sentences, T tokens, H heads, D numbers a head (head_dim), V ids; H*D is one
-axis, the heads side by side. T? has the size of T and need not hold tokens in order,
-and likewise H*D?: such axes come from wrong turns.
 
-A tensor's numbers lie in a row, its storage. A stride is how far apart in that row two
-neighbours along an axis are: with axes (B, T, H, D) and strides (24, 6, 3, 1) the next
-token is 6 places on, the next head 3. transpose swaps strides and moves nothing.
-Contiguous: they lie as they are read, last axis first. An offset is a place in the row.
-  with seeded(123):       draws inside are the first after torch.manual_seed(123)
-    after=[layers]        or the first after the draws of these layers
-  loaded(layer, weights)  the layer, its own weights replaced by copies of these"""
+@dataclass
+class Like:
+    """Statements that are alike but for their names; most are the only one."""
 
-# What `MultiHeadAttention` calls the axes that the steps name by letters.
-CLASS_AXES = {"b": "B", "num_tokens": "T", "num_heads": "H", "head_dim": "D"}
+    code: Code
+    made: list["Entry"]
+    others: list[list["Entry"]] = field(default_factory=list)
+    notes: list[Any] = field(default_factory=list)
+
+    @property
+    def named(self) -> list["Entry"]:
+        return [entry for entry in self.made if entry.name]
+
+    @property
+    def names(self) -> list[str]:
+        """What these statements give names to."""
+        return [self.code.text.partition(" = ")[0], *(e.name for e in self.named)] + [
+            entry.name for entry in self.also
+        ]
+
+    @property
+    def also(self) -> list["Entry"]:
+        """The named results of the other statements."""
+        return [entry for made in self.others for entry in made if entry.name]
 
 
 class Text:
     """Writes blocks as text.
 
     colour: whether to add ANSI colours.
+    width: columns of the reader's terminal, from 80 to 120.
+    everything: every table of every tensor, nothing told by "likewise".
     """
 
-    def __init__(self, colour: bool = False) -> None:
-        self.colour = colour
-        self._told: set[str] = set()
+    def __init__(
+        self, colour: bool = False, width: int = WIDTH, everything: bool = False
+    ) -> None:
+        self.colour, self.width, self.everything = colour, width, everything
+
+    def lines(self, paragraphs: Sequence[str]) -> list[str]:
+        """Paragraphs of the title or of what stands before a step alone."""
+        return [
+            line
+            for text in paragraphs
+            for line in (self._wrap(text) if not text.startswith(" ") else [text])
+        ]
 
     def block(self, block: Block) -> str:
         """One step, from its heading to its checks."""
-        self._told = set()
-        lines = [self._paint(heading(block.title), "bold")]
-        if block.title.headings:
-            quoted = "; ".join(f'"{text}"' for text in block.title.headings)
-            lines += wrap(f"Article: {quoted}")
+        lines = [*self._heading(block.title)]
         for paragraph in filter(None, block.says.split("\n\n")):
-            lines += ["", *wrap(paragraph)]
-        lines += self._entries(block, block)
+            lines += ["", *self._wrap(paragraph)]
+        lines += ["", *self._titled("Look at:", block.look, "")]
+        likes = [Like(code, made) for code, made in statements(block)]
+        if not self.everything:
+            likes = list(alike(likes))
+        path = block.said_of("path")
+        lines += [""] * bool(path)
+        for note in path:
+            lines += noted(note, "  ", self.width)
+        if self.everything or not path:
+            lines += self._path(likes, block)
+        lines += self._numbers(likes, block)
+        whole = [noted(note, "  ", self.width) for note in block.said_of("")]
+        lines += [""] * bool(whole) + [line for said in whole for line in said]
         for turn in block.wrong_turns:
-            lines += self._wrong_turn(turn, block)
-        lines += self._follow(block)
-        for note in block.notes:
-            lines += ["", *noted(note)]
+            lines += ["", *self._wrong_turn(turn, block)]
         if block.checks:
             lines += ["", self._paint("Checks", "bold")]
             for check in block.checks:
-                told = checked(check.claim, check.holds, check.detail)
-                if not check.holds:
-                    told[0] = told[0].replace("FAILS", self._paint("FAILS", "FAILS"), 1)
-                lines += told
+                lines += self._check(check.claim, check.holds, check.detail)
         return "\n".join(line.rstrip() for line in lines) + "\n"
+
+    def _wrap(self, text: str, first: str = "", rest: str | None = None) -> list[str]:
+        return wrap(text, first, rest, self.width)
 
     def _paint(self, text: str, colour: str) -> str:
         return f"\033[{COLOURS[colour]}m{text}\033[0m" if self.colour else text
 
-    def _entries(
-        self, part: Block | WrongTurn, block: Block, indent: str = ""
-    ) -> list[str]:
-        """Every statement in order and, under each, the tensors that it made."""
-        lines: list[str] = []
-        tight = False  # after a statement that made nothing, or a block's head
-        for statement, made in statements(part):
-            own = indent + "  " * statement.depth
-            if not tight or (made and not lines[-1].endswith(":")):
-                lines.append("")
-            tight = not made
-            lines += code(statement.shown, own)
-            if statement.filled:
-                lines += code(statement.filled, own + "  here: ")
-            for entry in made:
-                lines += self._entry(entry, len(made) > 1, block, own + "  ")
+    def _titled(self, title: str, text: str, rest: str) -> list[str]:
+        first, *more = self._wrap(f"{title} {text}", rest=rest)
+        return [first.replace(title, self._paint(title, "bold"), 1), *more]
+
+    def _heading(self, title: Title) -> list[str]:
+        """The title, the file at the right edge, and the article's headings."""
+        said, file = heading(title), f"steps/step{title.number}.py"
+        gap = self.width - len(said) - len(file)
+        bold = self._paint(said, "bold")
+        lines = [bold + " " * gap + file] if gap > 1 else [bold, file]
+        if title.headings:
+            quoted = "; ".join(f'"{text}"' for text in title.headings)
+            lines += self._wrap(f"Article: {quoted}", rest="  ")
         return lines
+
+    def _path(self, likes: list[Like], block: Block) -> list[str]:
+        """The statements that make tensors, each with its shape, axes and origin."""
+        heads = by_head(block.entries)
+        rows = [("statement", "shape", "axes", "numbers")]
+        for like in likes:
+            if not like.named:
+                continue
+            said = like.code.text
+            for entry in {e.shape: e for e in like.named}.values():
+                shape = str(entry.shape)
+                if "." in entry.name:
+                    count = sum(e.shape == entry.shape for e in like.named)
+                    shape = f"{f'{count} weights' if count > 1 else 'weight'} {shape}"
+                axes = ", ".join(walk_axes(entry, heads))
+                axes = f"({axes})" if not axes.replace(", ", "").isdigit() else ""
+                trained = ", trainable" if is_trainable(entry) else ""
+                rows.append((said, shape, axes, entry.origin + trained))
+                said = ""  # of results of several shapes
+            if like.also:
+                names = ", ".join(dict.fromkeys(stem(e) for e in like.also))
+                rows.append((f"  likewise {names}", "", "", ""))
+        if len(rows) == 1:
+            return []
+        wide = [max(columns(row[c]) for row in rows) for c in range(4)]
+        room = self.width - 8 - sum(wide[1:])
+        wide[0] = min(wide[0], room)
+        lines = [""]
+        for said, shape, axes, origin in rows:
+            if not shape:  # "likewise", on its own line
+                lines += self._wrap(said.strip(), "    ", "      ")
+                continue
+            if columns(said) > wide[0]:  # a statement is not broken: it has a line
+                lines += self._wrap(said, "  ", "      ")
+                said = ""
+            cells = f"{pad(shape, wide[1])}  {pad(axes, wide[2])}  "
+            word, comma, more = origin.partition(",")
+            word = self._paint(word, word) if word in COLOURS else word
+            lines.append(f"  {pad(said, wide[0])}  {cells}{word}{comma}{more}")
+        return lines
+
+    def _numbers(self, likes: list[Like], block: Block) -> list[str]:
+        """Each statement with its numbers and what is said of it."""
+        lines: list[str] = []
+        shown = list(self._said(likes, block))
+        later = {e.shares_storage_with for e in block.entries if e.origin != "copied"}
+        head = ""  # the line of a block, with seeded(123):, before what is in it
+        tight = False
+        for at, like in enumerate(shown):
+            if like.code.text.endswith(":"):
+                inside = within(shown, at)
+                head = like.code.shown if inside else ""
+                if len(inside) > 1 or (inside and inside[0].others):
+                    lines += [""] * (not tight) + self._statement(like.code, "", 0)
+                    head, tight = "", True
+                continue
+            if not tight or like.made or head:
+                lines += [""] if not (lines and lines[-1].endswith(":")) else []
+            depth = 0 if head else like.code.depth
+            lines += self._statement(like.code, head, depth)
+            body = "  " * (depth + 1)
+            told = []
+            if self._has_numbers(like, block):
+                told = self._made(like, block, body, later)
+            for note in like.notes:
+                told += noted(note, body, self.width)
+            lines += told
+            head, tight = "", not told
+        return lines
+
+    def _said(self, likes: list[Like], block: Block) -> Iterator[Like]:
+        """The statements that are shown under the path, each with what is said of it.
+
+        A note stands once, under the first statement that gives its name.
+        """
+        said: set[str] = set()
+        for like in likes:
+            names = dict.fromkeys(like.names)
+            new = [name for name in names if name not in said]
+            like.notes = [note for name in new for note in block.said_of(name)]
+            said.update(names)
+            head = like.code.text.endswith(":")
+            if like.notes or head or self._has_numbers(like, block):
+                yield like
+
+    def _has_numbers(self, like: Like, block: Block) -> bool:
+        """Whether a statement's numbers are told."""
+        if self.everything or block.shown is None:
+            return True
+        return bool({*like.names} & {*block.shown})
+
+    def _statement(self, code: Code, head: str, depth: int) -> list[str]:
+        """A statement as it stands and, beside or under it, with the sizes put in."""
+        own = "  " * depth
+        text = f"{head} {code.shown}" if head else code.shown
+        if not code.filled:
+            return self._wrap(text, own, own + "    ")
+        beside = f"{own}{text}    here: {code.filled}"
+        if columns(beside) <= self.width:
+            return [beside]
+        return [
+            *self._wrap(text, own, own + "    "),
+            *self._wrap(code.filled, own + "  here: ", own + "    "),
+        ]
+
+    def _made(
+        self, like: Like, block: Block, indent: str, later: set[str | None]
+    ) -> list[str]:
+        """The numbers of a statement, and one line for each that is alike."""
+        lines, before = [], ""
+        for entry in like.made:
+            label = entry.name or entry.expression
+            if before and not entry.name and label.startswith(before):
+                label = label.removeprefix(before)  # the next call of a chain
+            several = label if len(like.made) > 1 else ""
+            lines += self._entry(entry, several, like, block, indent, later)
+            before = entry.expression
+        wide = max((columns(stem(e)) for e in like.also), default=0)
+        if like.also and not any(followed(e, block) for e in like.also):
+            names = ", ".join(dict.fromkeys(stem(e) for e in like.also))
+            return lines + self._wrap(f"likewise {names}", indent, indent + "  ")
+        for entry in like.also:
+            lines += self._likewise(entry, wide, block, indent)
+        return lines
+
+    def _likewise(
+        self, entry: "Entry", wide: int, block: Block, indent: str
+    ) -> list[str]:
+        said = f"{indent}likewise {pad(stem(entry), wide)}"
+        rows = followed(entry, block) if block.numbers else []
+        if not rows:
+            return [said.rstrip()]
+        start = f'{said}  "{squeeze(block.tokens[block.follow], 12)}"  '
+        return [start + self._row(entry, rows, block, self.width - columns(start))]
+
+    def _row(self, entry: "Entry", rows: list, block: Block, room: int) -> str:
+        """A token's numbers in one row, a bar between heads."""
+        values = [value for _, _, row in rows for value in row]
+        axes = walk_axes(entry, by_head(block.entries))
+        size = len(rows[0][2])
+        if axes[-1] == "H*D":
+            size = head_width(block, size) or size
+        parts = [values[at : at + size] for at in range(0, len(values), size)]
+        most = (room + 3) // len(parts) - 3
+        shown = [numbers(part, max(most // 9, 3)) for part in parts]
+        text = " | ".join(shown)
+        return text if len(text) <= room else numbers(values, (room - 5) // 9)
 
     def _entry(
-        self, entry: "Entry", several: bool, block: Block, indent: str
+        self,
+        entry: "Entry",
+        label: str,
+        like: Like,
+        block: Block,
+        indent: str,
+        later: set[str | None],
     ) -> list[str]:
-        subject = ""
-        if several or not entry.name or "." in entry.name:
-            subject = (entry.name or entry.expression) + ": "
-        if subject.removeprefix("return ") == entry.statement + ": ":
-            subject = ""
-        says = f"{subject}shape {entry.shape}, "
-        if not all(axis.isdigit() for axis in entry.axes):
-            says += f"axes ({', '.join(entry.axes)}), "
-        origin = "\2" * len(entry.origin)  # its colour must not count as columns
-        says += origin
-        if entry.shares_storage_with and entry.in_place:
-            says += f" in place, in the storage of {entry.shares_storage_with}"
-        elif entry.shares_storage_with:
-            says += f": the storage of {entry.shares_storage_with}"
-        if entry.tensor.requires_grad and entry.origin != "rearranged":
-            says += ", trainable"
-        if entry.origin != "computed":
-            layout = "contiguous" if entry.contiguous else "not contiguous"
-            says += f", strides {entry.stride}, {layout}"
-        painted = self._paint(entry.origin, entry.origin)
-        lines = [
-            line.replace(origin, painted) for line in wrap(says, indent, indent + "  ")
-        ]
-        if entry.name and block.numbers:
-            lines += [indent + line for line in self._values(entry, block)]
-        return lines
+        """One result: where it stands in storage, and its numbers."""
+        link = not entry.name
+        moved = entry.origin not in ("drawn", "made", "computed")
+        if link and not moved and not self.everything:
+            return []
+        says = []
+        if label and (link or "." in entry.name):
+            says = [f"{label}: {entry.shape}"]
+        if moved or link:
+            says.append(where(entry))
+        lines = self._wrap(", ".join(says), indent, indent + "  ")
+        if link or not block.numbers:
+            return lines
+        brief = entry.name in block.brief and not self.everything
+        same = moved and entry.origin != "copied" and not self._anew(entry, like, block)
+        rows = followed(entry, block)
+        if rows and (brief or same):
+            return self._rows(rows, indent, moved) + lines
+        room = self.width - len(indent)
+        shared = entry.name in later or entry.origin == "rearranged"
+        drawn = [indent + s for s in lines_of(entry, block, room, shared)]
+        if entry.origin == "rearranged" and 1 < len(rows) <= FOLLOWED:
+            places = [f"{list(index)} offset {offset}" for index, offset, _ in rows]
+            drawn += self._wrap(", ".join(places), indent + "> ", indent + "  ")
+        if label and "." in entry.name:  # one of several weights: its name is above
+            return lines + drawn
+        return drawn + lines
 
-    def _values(self, entry: "Entry", block: Block) -> list[str]:
-        """The numbers: rows labelled by token, columns grouped by head."""
-        axes, numbers = walk_axes(entry, by_head(block.entries)), entry.numbers()
-        if numbers.dim() == 0:
-            return ["  " + number(numbers.item())]
-        if axes[-3:] == ["T", "H", "D"]:  # a row is a token: its heads side by side
-            axes = [*axes[:-2], "H*D"]
-            numbers = numbers.reshape(*numbers.shape[:-2], -1)
-        if numbers.dim() == 1:
-            axes, numbers = ["", *axes], numbers[None]
+    def _anew(self, entry: "Entry", like: Like, block: Block) -> bool:
+        """Whether a rearranged tensor's rows or columns are grouped in another way.
+
+        They are where heads become sheets of their own, and where the statement copied
+        the numbers into another order. Where no row is the followed token's, only the
+        table can show it.
+        """
+        axes = walk_axes(entry, by_head(block.entries))
+        apart = axes[-3:-1] == ["H", "T"] and entry.function != "__getitem__"
+        laid_out = any(made.origin == "copied" for made in like.made)
+        return self.everything or apart or laid_out or not followed(entry, block)
+
+    def _rows(self, rows: list, indent: str, offsets: bool) -> list[str]:
+        """The followed token's numbers alone, and where they stand in storage."""
+        places = [f"[{', '.join(map(str, index))}]" for index, _, _ in rows]
+        wide = max(map(len, places))
         lines = []
-        sheets = list(product(*(range(size) for size in numbers.shape[:-2])))
-        for at in some(len(sheets), SHEETS):
+        for at in some(len(rows), FOLLOWED):
             if at is None:
-                lines.append(f"... {len(sheets) - SHEETS + 1} more ...")
+                lines.append(indent + "  ...")
                 continue
-            index = sheets[at]
-            named = [
-                self._place(axis, i, block)
-                for axis, i, size in zip(axes, index, numbers.shape, strict=False)
-                if size > 1 or axis == "H"
-            ]
-            if named:
-                lines.append(", ".join(named))
-            lines += self._sheet(numbers[index], axes[-2], axes[-1], block)
+            _, offset, values = rows[at]
+            start = f"{indent}> {places[at]:<{wide}}  "
+            start += f"offset {offset:<4}  " if offsets else ""
+            room = self.width - columns(start)
+            lines.append(start + numbers(values, (room - 5) // 9))
         return lines
-
-    def _sheet(self, numbers: Any, row: str, column: str, block: Block) -> list[str]:
-        """A matrix as text: labels, titles over the columns, a bar between heads."""
-        height, width = numbers.shape
-        rows = some(height, ROWS, keep=block.follow if row == "T" else None)
-        labels = {r: self._label(row, r, block, height) for r in rows if r is not None}
-        margin = max(columns(label) for label in labels.values())
-        shown = some(width, max((WIDTH - 6 - margin) // 12, 3))
-        picked = [c for c in shown if c is not None]
-        cells = {r: {c: number(numbers[r, c].item()) for c in picked} for r in labels}
-        titles = {c: column_title(column, c, block) for c in picked}
-        wide = max(columns(t) for t in [*titles.values(), *cells[0].values()])
-        wide = max(
-            wide, *(len(text) for line in cells.values() for text in line.values())
-        )
-
-        head = head_width(block, width) if column == "H*D" else 0
-        starts = {}  # where each column's cell begins
-        gaps = {}  # what stands before it
-        at, last = margin, None
-        for c in shown:
-            if c is None:
-                at, last = at + len("  ..."), None
-                continue
-            apart = head and last is not None and c // head != last // head
-            gaps[c] = " |  " if apart else "  "
-            starts[c] = at + len(gaps[c])
-            at, last = starts[c] + wide, c
-
-        def line(label: str, texts: dict[int, str]) -> str:
-            parts = ["  ..." if c is None else gaps[c] + texts[c] for c in shown]
-            return pad(label, margin) + "".join(parts)
-
-        lines = []
-        if head:
-            over = ""
-            for c in picked:
-                first = (
-                    c == picked[0] or (c - 1) // head != c // head or c - 1 not in gaps
-                )
-                if first and (not over or len(over) < starts[c]):
-                    over = over.ljust(starts[c]) + self._place("H", c // head, None)
-            lines.append(over)
-        if any(titles.values()):
-            lines.append(line("", {c: pad(titles[c], wide) for c in picked}))
-        for r in rows:
-            if r is None:
-                lines.append("...")
-            else:
-                texts = {c: text.rjust(wide) for c, text in cells[r].items()}
-                lines.append(line(labels[r], texts))
-        return lines
-
-    def _place(self, axis: str, index: int, block: Block | None) -> str:
-        """An index on an axis in words; the index itself is told once a block."""
-        name = f"axis {axis}, index {index}"
-        if axis == "T" and block and block.tokens:
-            return f"{clip(block.tokens[index], 24)} (index {index})"
-        if axis in ("H", "B", "2*B"):
-            name = f"{'head' if axis == 'H' else 'sentence'} {index + 1}"
-            if name not in self._told:
-                self._told.add(name)
-                return f"{name} (index {index})"
-        return name
-
-    def _label(self, axis: str, index: int, block: Block, size: int) -> str:
-        """What a row is called."""
-        if axis == "T" and block.tokens:
-            return clip(block.tokens[index], 12)
-        if axis == "H*D":
-            width = head_width(block, size)
-            return (
-                f"head {index // width + 1}, row {index}" if width else f"row {index}"
-            )
-        if axis in ("B", "H"):
-            return f"{'head' if axis == 'H' else 'sentence'} {index + 1}"
-        if axis == "V":
-            return f"id {index}"
-        if axis == "context_length":
-            return f"position {index}"
-        return f"row {index}" if axis else ""
 
     def _wrong_turn(self, turn: WrongTurn, block: Block) -> list[str]:
-        lines = ["", *wrap(f"Wrong turn: {turn.says}")]
-        lines += self._entries(turn, block, "  ")
+        """The statements, the result beside the right one, and why."""
+        lines = self._titled("Wrong turn:", turn.says, "  ")
+        head = ""
+        for code in turn.code:
+            if code.text.endswith(":"):
+                head = code.shown
+                continue
+            lines += self._statement(code, head, 1)[: 1 if code.filled else None]
+            head = ""
         if turn.error:
-            lines += wrap(turn.error, "    raises ", "    ")
+            lines += self._wrap(turn.error, "    raises ", "    ")
+        if self.everything:
+            for entry in turn.entries:
+                if entry.name:
+                    room = self.width - 4
+                    said = f"{entry.name}: {entry.shape}, {where(entry)}"
+                    lines += self._wrap(said, "    ", "      ")
+                    drawn = lines_of(entry, block, room, False) if block.numbers else []
+                    lines += ["    " + line for line in drawn]
+        for pair in turn.against:
+            lines += self._against(pair, block)
+        for note in block.said_of(turn.name):
+            lines += noted(note, "  ", self.width)
+        return lines + self._wrap(turn.why, "  ")
+
+    def _against(self, pair: "Against", block: Block) -> list[str]:
+        """What is the same as in the right turn, and how much is not."""
+        if not pair.same_shape:
+            shapes = tuple(pair.wrong_numbers.shape), tuple(pair.right_numbers.shape)
+            return self._wrap(
+                f"{pair.wrong} is {shapes[0]}, {pair.right} is {shapes[1]}.", "  "
+            )
+        same = f"The shape of {pair.right}"
+        if not pair.differ:
+            return self._wrap(f"{same} and, at these sizes, its numbers.", "  ")
+        rows = (
+            "its one row holds"
+            if pair.rows == 1
+            else f"all {pair.rows} rows hold"
+            if pair.differ == pair.rows
+            else f"{pair.differ} of {pair.rows} rows hold"
+            if pair.differ > 1
+            else f"1 of {pair.rows} rows holds"
+        )
+        lines = self._wrap(f"{same}; {rows} other numbers:", "  ")
+        if not block.numbers:
+            return [lines[0].removesuffix(":") + "."]
+        index = f"[{', '.join(map(str, pair.at))}]" if pair.at else ""
+        wide = max(len(pair.right), len(pair.wrong)) + len(index)
+        for name, tensor in (
+            (pair.right, pair.right_numbers),
+            (pair.wrong, pair.wrong_numbers),
+        ):
+            start = f"    {name + index:<{wide}}  "
+            row = tensor[pair.at].reshape(-1).tolist()
+            lines.append(start + numbers(row, (self.width - len(start) - 5) // 9))
         return lines
 
-    def _follow(self, block: Block) -> list[str]:
-        """Where the followed token's numbers are now."""
-        if not block.tokens:
-            return []
-        lines: list[list[str]] = []
-        names = Counter(entry.name for entry in block.entries)
-        turns: Counter[str] = Counter()
-        for entry in block.entries:
-            axes = walk_axes(entry, by_head(block.entries))
-            turns[entry.name] += 1
-            if entry.name and "T" in axes:
-                found = followed(entry, block.follow, axes.index("T"))
-                if names[entry.name] > 1:
-                    found[0][0] += f", {turns[entry.name]} of {names[entry.name]}"
-                lines += found
-        if not lines:
-            return []
-        wide = max(len(line[0]) for line in lines)
-        far = max(len(line[1]) for line in lines)
-        token = clip(block.tokens[block.follow], 24)
-        axis = "T" if any("T" in e.axes for e in block.entries) else "num_tokens"
-        title = f"Following {token} (index {block.follow} of the {axis} axis)"
-        rows = [f"  {a.ljust(wide)}  {b.ljust(far)}  {c}" for a, b, c in lines]
-        return ["", self._paint(title, "bold"), *(row[:WIDTH] for row in rows)]
+    def _check(self, claim: str, holds: bool, detail: str) -> list[str]:
+        lines = checked(claim, holds, detail, self.width)
+        if not holds:
+            lines[0] = lines[0].replace("FAILS", self._paint("FAILS", "FAILS"), 1)
+        return lines
+
+
+def alike(likes: Iterable[Like]) -> Iterator[Like]:
+    """Statements next to each other that are alike but for their names, as one.
+
+    Alike is what the record says: the same calls, shapes, axes and origins, in
+    statements of the same form.
+    """
+
+    def form(like: Like) -> Any:
+        if not like.made:
+            return id(like)
+        text = re.sub(r"[A-Za-z_]\w*", "_", like.code.text)
+        calls = [
+            (e.function, e.shape, e.axes, e.origin, bool(e.name)) for e in like.made
+        ]
+        return like.code.depth, text, calls
+
+    for _, group in groupby(likes, key=form):
+        first, *others = group
+        first.others = [like.made for like in others]
+        yield first
+
+
+def within(likes: Sequence[Like], at: int) -> list[Like]:
+    """The statements in the block whose head is at `at`."""
+    depth = likes[at].code.depth
+    return list(takewhile(lambda like: like.code.depth > depth, likes[at + 1 :]))
+
+
+def where(entry: "Entry") -> str:
+    """Where a tensor's numbers are from and how they lie."""
+    says = entry.origin
+    owner = entry.shares_storage_with
+    if owner and ("(" in owner or (not entry.name and owner in entry.expression)):
+        owner = None  # the text says whose it is
+    if owner and entry.in_place:
+        says += f" in place, in the storage of {owner}"
+    elif owner and owner != entry.name:
+        says += f": the storage of {owner}"
+    if entry.origin in ("rearranged", "copied", "unchanged") and entry.shape:
+        layout = "contiguous" if entry.contiguous else "not contiguous"
+        says += f", strides {entry.stride}, {layout}"
+    return says
+
+
+def is_trainable(entry: "Entry") -> bool:
+    return entry.tensor.requires_grad and entry.origin not in ("rearranged", "computed")
+
+
+def stem(entry: "Entry") -> str:
+    """What a statement gives a name to: mha_W_query for mha_W_query.weight."""
+    return entry.name.partition(".")[0]
+
+
+def followed(entry: "Entry", block: Block) -> list[tuple[tuple, int, list]]:
+    """(index, offset, numbers) of each row that is the followed token's."""
+    axes = walk_axes(entry, by_head(block.entries))
+    if not block.tokens or "T" not in axes:
+        return []
+    at = axes.index("T")
+    last = len(axes) - 1
+    dims = range(len(axes)) if at == last else range(last)
+    ranges = [[block.follow] if d == at else range(entry.shape[d]) for d in dims]
+    values = entry.numbers()
+    return [
+        (index, place(entry, index), values[index].reshape(-1).tolist())
+        for index in product(*ranges)
+    ]
 
 
 def heading(title: Title) -> str:
     return f"Step {title.number}: {title.title}"
 
 
-def followed(entry: "Entry", position: int, at: int) -> list[list[str]]:
-    """Rows (index, offset, values): the vectors at `position` of the axis `at`."""
-    dims = (
-        range(len(entry.shape))
-        if at == len(entry.shape) - 1
-        else range(len(entry.shape) - 1)
-    )
-    ranges = [[position] if d == at else range(entry.shape[d]) for d in dims]
-    rows = []
-    picked = list(product(*ranges))
-    for i in some(len(picked), SHEETS):
-        if i is None:
-            rows.append(["...", "", ""])
-            continue
-        index = picked[i]
-        offset = entry.offset + sum(
-            a * s for a, s in zip(index, entry.stride, strict=False)
-        )
-        vector = entry.numbers()[index].reshape(-1)
-        values = [number(vector[c].item()) for c in range(min(vector.numel(), 6))]
-        more = " ..." if vector.numel() > 6 else ""
-        place = f"{entry.name}{list(index)}"
-        rows.append([place, f"offset {offset}", "  ".join(values) + more])
-    return rows
-
-
-def by_head(entries: list["Entry"]) -> set[int]:
-    """The storages whose numbers a class also indexes by head."""
-    return {address(entry) for entry in entries if "num_heads" in entry.axes}
-
-
-def walk_axes(entry: "Entry", heads: set[int]) -> list[str]:
-    """The entry's axes by the walk's letters, whatever a class calls them.
-
-    heads: from `by_head`; d_out is heads side by side only where it is split so.
-    """
-    letters = CLASS_AXES | ({"d_out": "H*D"} if address(entry) in heads else {})
-    return [letters.get(axis, axis) for axis in entry.axes]
-
-
-def address(entry: "Entry") -> int:
-    """Which storage holds the entry's numbers."""
-    return entry.tensor.untyped_storage().data_ptr()
-
-
-def column_title(axis: str, column: int, block: Block) -> str:
-    """What stands over a column: its token or its head, where it is one's."""
-    if axis == "T" and block.tokens:
-        return clip(block.tokens[column], 10)
-    return f"head {column + 1}" if axis == "H" else ""
-
-
-def head_width(block: Block, width: int) -> int:
-    """D, where the width is that of whole heads; else 0."""
-    return block.head_dim if block.head_dim and width % block.head_dim == 0 else 0
-
-
-def some(size: int, most: int, keep: int | None = None) -> list[int | None]:
-    """Indices 0 to size - 1, or the first and last of them around None for the rest."""
-    if size <= most:
-        return list(range(size))
-    tail = max(1, most // 4)
-    first, last = list(range(most - tail - 1)), list(range(size - tail, size))
-    if keep is None or keep in first or keep in last:
-        return [*first, None, *last]
-    return [*first[:-1], None, keep, None, *last]
-
-
-def number(value: Any) -> str:
-    """A value to four decimals; whole numbers and truth values as they are."""
-    if isinstance(value, bool | int):
-        return str(value)
-    if value != value or value in (float("inf"), float("-inf")):
-        return str(value)
-    text = f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}"
-    return "0.0000" if text == "-0.0000" else text
-
-
-def columns(text: str) -> int:
-    """How many columns a terminal gives the text."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0
-        if unicodedata.combining(c)
-        else 2
-        if unicodedata.east_asian_width(c) in "WF"
-        else 1
-        for c in text
-    )
-
-
-def pad(text: str, width: int) -> str:
-    return text + " " * (width - columns(text))
-
-
-def clip(text: str, width: int) -> str:
-    """The text, or its start and dots where it is longer than `width` columns."""
-    if columns(text) <= width:
-        return text
-    while columns(text) > width - 2:
-        text = text[:-1]
-    return text + ".."
-
-
-def squeeze(text: str, width: int) -> str:
-    """The text, or its start and its end where it is longer than `width` columns."""
-    if columns(text) <= width:
-        return text
-    end = ""
-    while columns(end) < width // 2:
-        end = text[-1] + end
-        text = text[:-1]
-    return clip(text, width - columns(end)) + end
-
-
-def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """The text in lines of at most WIDTH columns; a shape, (1, 4, 6), stays whole."""
-    text = re.sub(r"(?<=\d), (?=\d)", ",\0", text)
-    # textwrap counts characters: this one makes up for the second column of a wide one
-    filled = text
-    if not text.isascii():
-        filled = "".join("\1" * (columns(c) - 1) + c for c in text)
-    lines = textwrap.wrap(
-        filled,
-        WIDTH if filled == text else WIDTH - 1,
-        initial_indent=first,
-        subsequent_indent=first if rest is None else rest,
-        break_on_hyphens=False,
-    )
-    return [line.replace("\1", "").replace("\0", " ") for line in lines]
-
-
-def code(text: str, indent: str) -> list[str]:
-    """A statement; one that is too wide goes on under itself."""
-    return wrap(text, indent, " " * (len(indent) + 4))
-
-
-def noted(note: str | Table | Drawing) -> list[str]:
-    """A note of a step: a sentence, a table, or a drawing as it stands."""
-    if isinstance(note, Drawing):
-        return [f"  {line}" for line in note.lines]
-    return table(note) if isinstance(note, Table) else wrap(note)
-
-
-def checked(claim: str, holds: bool, detail: str) -> list[str]:
+def checked(claim: str, holds: bool, detail: str, width: int = WIDTH) -> list[str]:
     """A claim and whether it holds; what was found instead where it does not."""
-    lines = wrap(f"{'holds' if holds else 'FAILS'}  {claim}", "  ", " " * 9)
-    return lines if holds else lines + wrap(detail, " " * 9)
+    said = f"{'holds' if holds else 'FAILS'}  {claim}"
+    lines = wrap(said, "  ", " " * 9, width)
+    return lines if holds else lines + wrap(detail, " " * 9, width=width)
 
 
-def table(note: Table) -> list[str]:
-    """A table under its header."""
-    rows = [note.header, *note.rows]
-    rows = [
-        rows[i] if i is not None else ("...",) * len(rows[0])
-        for i in some(len(rows), ROWS + 1)
-    ]
-    wide = [max(columns(row[c]) for row in rows) for c in range(len(note.header))]
-    while (over := sum(wide) + 2 * len(wide) - WIDTH) > 0:
-        widest = wide.index(max(wide))
-        wide[widest] = max(wide[widest] - over, wide[widest] // 2)
-    return [
-        "  " + "  ".join(pad(squeeze(c, w), w) for c, w in zip(row, wide, strict=True))
-        for row in rows
-    ]
+def before(
+    block: Block, sentence: str, settings: Mapping[str, Any], remark: str
+) -> list[str]:
+    """What stands before a step that is shown alone.
+
+    The sentence and the seed, x_batch, and the letters and origins that the step uses.
+    """
+    heads = by_head(block.entries)
+    axes = {a.rstrip("?") for e in block.entries for a in walk_axes(e, heads)}
+    letters = [f"{axis} {words}" for axis, words in LETTERS.items() if axis in axes]
+    used = {entry.origin for entry in block.entries}
+    origins = [f"{o}: {words}" for o, words in ORIGINS.items() if o in used]
+    lines = [sentence] + [remark] * bool(remark)
+    if block.title.number > 5:
+        shape = settings["B"], settings["T"], settings["d_in"]
+        lines.append(
+            f"x_batch {shape}, axes (B, T, d_in): token and position embeddings, added "
+            "in step 5"
+        )
+    if letters:
+        lines.append("Axes: " + ", ".join(letters))
+    return [*lines, "; ".join(origins)] if origins else lines
+
+
+@dataclass
+class Map:
+    """Every named tensor of the article's steps, with its step and shape."""
+
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add(self, block: Block) -> None:
+        """Take in a step, if it is one of them."""
+        if block.title.number not in range(14, 20):
+            return
+        heads = by_head(block.entries)
+        for like in alike(Like(code, made) for code, made in statements(block)):
+            if like.named:
+                entry = like.named[-1]
+                names = dict.fromkeys(stem(e) for e in [entry, *like.also])
+                axes = f"({', '.join(walk_axes(entry, heads))})"
+                shape = ("weight " if "." in entry.name else "") + str(entry.shape)
+                step = str(block.title.number)
+                self.rows.append((step, ", ".join(names), shape, axes, entry.origin))
+
+    def lines(self, width: int) -> list[str]:
+        header = ("step", "tensor", "shape", "axes", "numbers")
+        rows = table(Table(header, (*self.rows,)), width, len(self.rows))
+        return ["The way through, tensor by tensor", *rows]
 
 
 def closing(checks: int, held: int) -> str:
@@ -453,7 +581,7 @@ def closing(checks: int, held: int) -> str:
     return f"{held} of {checks} checks held; {checks - held} did not."
 
 
-def listing(titles: list[Title]) -> Iterator[str]:
+def listing(titles: Sequence[Title]) -> Iterator[str]:
     """A step a line: number, title and the article's heading; a line for each more."""
     wide = max(len(title.title) for title in titles)
     for title in titles:

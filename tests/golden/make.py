@@ -1,4 +1,4 @@
-"""Write the golden transcript and the table of its tensors anew:
+"""Write the golden transcripts and the table of their tensors anew:
 
 python tests/golden/make.py
 """
@@ -32,7 +32,8 @@ def run(*flags: str) -> str:
 
 
 if __name__ == "__main__":
-    (GOLDEN / "walk.txt").write_text(run(), encoding="utf-8", newline="\n")
+    for name, flags in (("walk.txt", ()), ("walk_all.txt", ("--all",))):
+        (GOLDEN / name).write_text(run(*flags), encoding="utf-8", newline="\n")
     lines = tensors(json.loads(run("--json")))
     (GOLDEN / "tensors.txt").write_text(
         "\n".join(lines) + "\n", encoding="utf-8", newline="\n"
