@@ -7,7 +7,8 @@ Scratch)*, sections 3.4 to 3.6; the code is this project's own.
 
 Sizes: b sequences of num_tokens tokens; a token has d_in features coming in and d_out
 going out. The walk holds the comments of `MultiHeadAttention.forward`, such as
-`# (b, num_tokens, d_out)`, against the tensors.
+`# (b, num_tokens, d_out)`, against the tensors; one over several lines that make the
+same call is of them all. What an input must be stands over each `forward`.
 
 The mask holds truth values: True where a query may not look, ahead of itself. A change
 of the module's dtype leaves them alone, and a stored mask of ones and zeros loads into

@@ -29,10 +29,7 @@ def wrong_unsliced(x_batch, causal_attention):
 
 
 def wrong_too_long(x_batch, causal_attention):
-    """an input longer than context_length
-
-    For its last tokens there is no mask, and the class says so.
-    """
+    """an input longer than context_length, for which there is no mask"""
     three_times = torch.cat((x_batch, x_batch, x_batch), dim=1)  # (B, 3*T, d_in)
     causal_attention(three_times)
 

@@ -268,8 +268,12 @@ IN_THE_BLOCKS = {
     9: ["2 times the identity as W_query"],
     10: ["divided by its sum"],
     11: ["-inf in 6 of 16 places", "masked_fill_, with the underscore"],
-    12: ["before torch 2.7", "2, 1, 0.6667, 2 after it", "1 / (1 - p), 1.1111 here"],
-    13: ["(8, 8), which is a buffer", "12 tokens, more than context_length = 8"],
+    12: ["before torch 2.7", "2, 1, 0.6667, 2 after.", "1 / (1 - p), 1.1111 here"],
+    13: [
+        "the mask, (8, 8)",
+        "the buffer mask",
+        "12 tokens, more than context_length = 8",
+    ],
     14: ["nn.Linear(4, 6, bias=False)", "(6, 4)", "mha_W_query", "mha_W_value"],
     15: [
         "packed_queries = mha_W_query(x_batch)",

@@ -27,7 +27,8 @@ def test_the_table_names_headings_steps_and_shapes(walk_document: dict) -> None:
 
 
 def test_the_sample_is_in_the_output(whole_run: Ran) -> None:
-    sample = README.split("$ python -m steps.step15\n")[1].split("\n\n")[0]
+    after = README.split("$ python -m steps.step15\n")[1]
+    sample = re.split(r"(?m)^(?=\S)", after)[0]  # up to the next line of the text
     lines = [line.strip() for line in sample.splitlines()]
     shown = " ".join(line for line in lines if line != "...").split()
     assert len(shown) > 40

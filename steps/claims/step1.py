@@ -19,17 +19,16 @@ def notes(text, token_ids, pieces):
         (str(index), str(token_id), tokens.shown(piece))
         for index, (token_id, piece) in enumerate(zip(token_ids, pieces, strict=True))
     ]
-    spaced = sum(piece.startswith(b" ") for piece in pieces)
     yield "pieces", Table(("index", "id", "piece"), tuple(rows))
-    yield (
-        "pieces",
-        f"Pieces that begin with a space: {spaced} of {len(pieces)}. The space is part "
-        "of the piece.",
-    )
+    spaced = sum(piece.startswith(b" ") for piece in pieces)
     source = "GPT-2's full vocabulary, which tiktoken downloads once."
     if tokens.encoding(text).name == "gpt2_table":
-        source = "the small table of GPT-2's in data/: no download was needed."
-    yield "pieces", f"The ids are from {source}"
+        source = "the small table in data/, no download."
+    yield (
+        "pieces",
+        f"A space is part of the piece it begins, here {spaced} of {len(pieces)}. The "
+        f"ids: from {source}",
+    )
 
 
 def checks(text, token_ids, pieces):

@@ -23,13 +23,12 @@ def look(attn_weights, row_sums, inputs, follow, T):
     )
 
 
-def notes(row_sums, inputs):
+def notes(row_sums):
     dead = int((row_sums < LEAST).sum())
     yield (
         "masked_simple_norm",
-        "Divided by its sum, a row is softmax over the visible tokens alone: nothing "
-        "of the future is left in it."
-        + ("" if dead else f" {token(inputs, 0)} can only look at itself: weight 1."),
+        "Divided by its sum, a row is softmax over the tokens that it may see, and "
+        "no others.",
     )
     if dead:
         yield (

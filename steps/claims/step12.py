@@ -12,8 +12,8 @@ def look(half_sums):
     sums = [f"{total:.4g}" for total in half_sums[:8].tolist()]
     more = ", ..." if len(half_sums) > 8 else ""
     return (
-        f"the sums of the rows, 1 before dropout and {', '.join(sums)}{more} after it. "
-        "Only their expectation stays 1."
+        f"the sums of the rows, 1 before dropout and {', '.join(sums)}{more} after. "
+        "The expectation stays 1."
     )
 
 
@@ -23,10 +23,6 @@ def notes(half_mask, T):
         f"True stays: {int(half_mask.sum())} of {count(T * T, 'place')}. Which ones "
         "depends on torch's random numbers: builds for Linux on Intel before torch 2.7 "
         "drew others from the same seed (pytorch issue 121595).",
-    )
-    yield (
-        "half_dropped",
-        "The same draw. A survivor is multiplied by 1 / (1 - 0.5) = 2.",
     )
 
 

@@ -15,14 +15,12 @@ def look(T, context_length):
     )
 
 
-def notes(causal_attention, batch):
-    (name, mask), *_ = causal_attention.named_buffers()
+def notes(causal_attention):
     weights = listed([name for name, _ in causal_attention.named_parameters()])
+    (name, _), *_ = causal_attention.named_buffers()
     yield (
         "causal_contexts",
-        f"{count(len(batch), 'sentence')}, here the same one twice, each on its own. "
-        f"The state_dict has {weights}, which are parameters, and {name}, "
-        f"{tuple(mask.shape)}, which is a buffer.",
+        f"Saved with it: parameters {weights}, and the buffer {name}.",
     )
 
 

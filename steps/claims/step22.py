@@ -46,8 +46,11 @@ def notes(wrapper, integrated, x_batch, d_in, H, D):
         "forward runs, one per call that multiplies two tensors, however many heads "
         "are in it. out_proj is in the class only, and left out below.",
     )
-    parts = [f"heads[{h}] {span('row', h * D, D)}" for h in sorted({0, H // 2, H - 1})]
-    yield "stacked_query", f"One head's rows under the other's: {', '.join(parts)}."
+    parts = [
+        f"heads[{h}] {span('row', h * D, D)}" for h in sorted({0, min(1, H - 1), H - 1})
+    ]
+    stack = "One head under the other" if H > 1 else "The one head"
+    yield "stacked_query", f"{stack}: {', '.join(parts)}."
     yield "wrong_one_seed", draws(wrapper, d_in, H, D)
     if H > 1:
         second = span("number", d_in * D, d_in * D)
@@ -124,11 +127,13 @@ def draws(wrapper, d_in, H, D):
 def counts(d_in, H, D):
     """Both classes, at this size and at GPT-2's, counted on the modules."""
     columns = []
-    for width, heads, head_dim in ((d_in, H, D), (WIDTH, HEADS, HEAD_DIM)):
+    here, there = (d_in, H, D, ""), (WIDTH, HEADS, HEAD_DIM, "GPT-2: ")
+    for width, heads, head_dim, at in (here, there):
         sizes = (width, head_dim, 1, 0.0, heads)
-        columns.append(counted(MultiHeadAttentionWrapper, sizes))
+        told = counted(MultiHeadAttentionWrapper, sizes)
+        columns.append((f"{at}wrapper", *told))
         sizes = (width, heads * head_dim, 1, 0.0, heads)
-        columns.append(counted(MultiHeadAttention, sizes))
+        columns.append((f"{at}class", *counted(MultiHeadAttention, sizes)))
     what = (
         "",
         "num_heads x head_dim",
@@ -153,7 +158,6 @@ def counted(kind, sizes):
         width = module(torch.ones(1, 1, d_in)).shape[-1]
     apart, every = matrices(module), list(module.parameters())
     return (
-        "wrapper" if kind is MultiHeadAttentionWrapper else "class",
         f"{heads} x {width // heads}",
         str(d_out),
         str(width),

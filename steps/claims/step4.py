@@ -16,9 +16,8 @@ def notes(token_embedding_layer, token_embeddings, batch_ids):
     rows, width = token_embedding_layer.weight.shape
     yield (
         "token_embeddings",
-        f"{tuple(batch_ids.shape)} -> {tuple(token_embeddings.shape)}: in the place of "
-        f"each id stands its row, {width} of the table's {rows * width:,} numbers, "
-        "drawn at random. A token has the same row wherever it stands.",
+        f"{tuple(batch_ids.shape)} -> {tuple(token_embeddings.shape)}: each id becomes "
+        f"its row, {width} of {rows * width:,} numbers, all drawn at random.",
     )
 
 

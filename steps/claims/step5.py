@@ -15,13 +15,12 @@ def look(token_embeddings, position_embeddings, x_batch, inputs, follow):
     )
 
 
-def notes(token_embeddings, position_embeddings, x_batch, T, context_length):
+def notes(token_embeddings, position_embeddings, x_batch):
     shapes = [tuple(t.shape) for t in (token_embeddings, position_embeddings, x_batch)]
     yield (
         "x_batch",
         f"{shapes[0]} + {shapes[1]} -> {shapes[2]}: every sentence of a batch gets "
-        f"the same positions, here {T} of the table's {context_length}. A token at two "
-        "positions now has two vectors.",
+        "the same positions.",
     )
 
 

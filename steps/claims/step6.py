@@ -23,19 +23,14 @@ def look(similarity, inputs, follow, T):
 
 
 def notes(x, one_similarity, similarity, inputs, follow):
-    terms = products(x[0].tolist(), x[follow].tolist())
-    yield (
-        "similarity",
-        f"{token(inputs, 0)} times {token(inputs, follow)}, feature by feature: "
-        f"{terms} = {one_similarity[0].item():.4f}",
-    )
+    terms = products(x[follow].tolist(), x[0].tolist())
+    yield "similarity", f"{one_similarity[0].item():.4f} = {terms}"
     longest = int(x.norm(dim=-1).argmax())
     yield (
         "similarity",
-        "A score grows with the length of both vectors, not with their likeness "
-        f"alone. That of {token(inputs, longest)} is the longest, "
-        f"{x[longest].norm():.4f}: with itself it scores its square, "
-        f"{similarity[longest, longest].item():.4f}.",
+        f"Length counts, not likeness alone: {token(inputs, longest)}, the longest at "
+        f"{x[longest].norm():.4f}, scores {similarity[longest, longest].item():.4f} "
+        "with itself.",
     )
 
 

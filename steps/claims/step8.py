@@ -23,10 +23,9 @@ def notes(x, W_query, one_query, one_scores, follow, D, seed):
     yield (
         "one_weights",
         f"The scores {row(one_scores.tolist(), follow)} are divided by the square "
-        f"root of {D}; undivided, the largest weight would be {unscaled:.4f}. Why the "
-        "root? Each feature adds a term to a dot product, so that its spread grows "
-        "with the root of the width, and softmax of widely spread scores gives one "
-        "token nearly everything. For 512 random pairs of q and k per width:",
+        f"root of {D}; undivided, the largest weight would be {unscaled:.4f}. The "
+        "spread of dot products grows with the root of their width, and softmax of "
+        "widely spread scores is nearly all or nothing. Of 512 random pairs each:",
     )
     spread, divided = ["standard deviation of q . k"], ["divided by the root"]
     with seeded(seed):

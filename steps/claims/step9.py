@@ -16,20 +16,14 @@ def look(contexts_v1, inputs, follow):
     )
 
 
-def notes(sa_v1, sa_v2, similarity_contexts, inputs, follow, d_in):
-    shapes = tuple(sa_v1.W_query.shape), tuple(sa_v2.W_query.weight.shape)
-    yield (
-        "contexts_v1",
-        f"sa_v1.W_query is {shapes[0]}, sa_v2.W_query.weight {shapes[1]}: column 0 of "
-        "one is row 0 of the other.",
-    )
+def notes(similarity_contexts, inputs, follow, d_in):
+    context = row(similarity_contexts[follow].tolist())
     yield (
         "",
         "Why are these not the numbers of step 7? Steps 6 and 7 have no weights. With "
         f"{d_in**0.5:.4g} times the identity as W_query (the root of {d_in}, which "
         "scaling divides by) and the identity as W_key and W_value, the class gives "
-        "step 7's "
-        f'"{inputs[follow]}": {row(similarity_contexts[follow].tolist())}.',
+        f'step 7\'s "{inputs[follow]}": {context}.',
     )
 
 
