@@ -6,6 +6,7 @@ checks that it names. Nothing in this file knows of the debugger.
 
 import dataclasses
 import functools
+import linecache
 import re
 import types
 from argparse import Namespace
@@ -88,6 +89,8 @@ def first_tensor(out):
         out = vars(out)
     if isinstance(out, dict):
         out = list(out.values())
+    if isinstance(out, types.GeneratorType):
+        out = (torch.stack(list(out)),)
     return out[0] if isinstance(out, tuple | list) else out
 
 
@@ -96,9 +99,14 @@ class Case:
 
     def __init__(self, source, fields):
         self.fields = fields
-        self.code = compile(source, "case", "exec", dont_inherit=True)
+        name = f"<case {hash(source)}>"  # torch.jit.script reads the source again
+        linecache.cache[name] = len(source), None, source.splitlines(True), name
+        self.code = compile(source, name, "exec", dont_inherit=True)
         self.own = eval(f"dict({fields.get('sizes', '')})")
         self.heads, self.width = (self.sizes()[n] for n in ("num_heads", "head_dim"))
+        longest = self.sizes()["context_length"]
+        told = fields.get("lengths", f"{TOKENS} 1 {longest}")
+        self.lengths = [int(length) for length in told.split()]
 
     def takes(self, name):
         return re.search(rf"\b{name}\b", self.fields["build"]) is not None
@@ -118,9 +126,9 @@ class Case:
         names = vars(scope) | self.sizes(**changes) | {"Namespace": Namespace}
         return eval(self.fields["build"], names).to(dtype).eval()
 
-    def inputs(self, tokens=TOKENS, dtype=torch.float64):
+    def inputs(self, tokens=None, dtype=torch.float64):
         generator = torch.Generator().manual_seed(2)
-        shape = (BATCH, tokens, self.sizes()["d_in"])
+        shape = (BATCH, tokens or self.lengths[0], self.sizes()["d_in"])
         return torch.randn(shape, generator=generator).to(dtype)
 
     def run(self, module, x, call="call", **names):
@@ -135,27 +143,35 @@ class Case:
         q, k, v, out = eval(f"({self.fields['qkvo']})", names)
         return pair(q), pair(k), pair(v), None if out is None else pair(out)
 
-    def loops(self, module, x):
+    def seen(self, i, tokens):
+        """The tokens that token i looks at: up to itself, if `sees` says no other."""
+        told = self.fields.get("sees", "slice(0, i + 1)")
+        return slice(0, tokens) if told == "all" else eval(told, {"i": i})
+
+    def loops(self, module, x, other=None):
         """The output by plain loops: the specification.
 
-        Each token of each head looks at the tokens up to itself (with `sees: all`, at
-        all), so there is no mask to get wrong. Returns (output (B, T, ...), values
-        (B, T, H*D), shares), with shares[h, i] (B, tokens seen) the weights of token i
-        in head h.
+        Each token of each head looks at the tokens that it may see and at no other, so
+        there is no mask to get wrong. Keys and values are made of `other` if given, and
+        all of it is seen. Returns (output (B, T, ...), values (B, T, H*D), shares),
+        with shares[h, i] (B, tokens seen) the weights of token i in head h.
         """
         with torch.no_grad():
+            given = x
             if "reads" in self.fields:
-                x = self.run(module, x, "reads")
+                given = self.run(module, x, "reads")
             q, k, v, _ = self.weights(module)
-            q, k, v = (nn.functional.linear(x, *layer) for layer in (q, k, v))
+            q = nn.functional.linear(given, *q)
+            source = given if other is None else other
+            k, v = (nn.functional.linear(source, *layer) for layer in (k, v))
             k, v = (self.for_each_head(t) for t in (k, v))
             context, shares = torch.zeros_like(q), {}
-            every = self.fields.get("sees") == "all"
             for h in range(self.heads):
                 mine = slice(h * self.width, (h + 1) * self.width)
-                asked, held = self.turned(q[..., mine]), self.turned(k[..., mine])
+                asked = self.turned(module, "q", q[..., mine])
+                held = self.turned(module, "k", k[..., mine])
                 for i in range(x.shape[1]):
-                    seen = slice(0, x.shape[1] if every else i + 1)
+                    seen = self.seen(i, k.shape[1]) if other is None else slice(None)
                     scores = (asked[:, i : i + 1] * held[:, seen]).sum(-1)
                     scores = scores / self.width**0.5
                     raised = (scores - scores.amax(1, keepdim=True)).exp()
@@ -164,9 +180,10 @@ class Case:
                     shares[h, i] = share
             return self.given(module, x, context), v, shares
 
-    def turned(self, rows):
-        """Queries or keys of one head (B, T, D) as their positions turn them."""
-        return eval(self.fields.get("turns", "t"), {"t": rows, "torch": torch})
+    def turned(self, module, side, rows):
+        """Queries or keys of one head (B, T, D), with what is done to them there."""
+        names = {"m": module, "side": side, "t": rows, "torch": torch}
+        return eval(self.fields.get("turns", "t"), names)
 
     def given(self, module, x, joined):
         """What the module makes of joined heads: through the output layer, and on."""
@@ -190,7 +207,7 @@ def close(left, right, tolerance=1e-5):
 def check_eval(case):
     """The loops' numbers for one token, some, and as many as the module takes."""
     module = case.build()
-    for tokens in (TOKENS, 1, case.sizes()["context_length"]):
+    for tokens in case.lengths:
         x = case.inputs(tokens)
         before = x.clone()
         close(case.run(module, x), case.loops(module, x)[0])
@@ -208,14 +225,34 @@ def check_longer(case):
 
 
 def check_padding(case):
-    """Of two sentences of different lengths, each gives what it gives alone."""
+    """Of two sentences, one padded in front, each gives what it gives alone."""
     if "padded" in case.fields:
-        module, x, lengths = case.build(), case.inputs(), (3, TOKENS)
-        seen = torch.arange(TOKENS) < torch.tensor(lengths)[:, None]
+        module, x, starts = case.build(), case.inputs(), (2, 0)
+        seen = torch.arange(TOKENS) >= torch.tensor(starts)[:, None]
         out = case.run(module, x, "padded", seen=seen)
-        for b, length in enumerate(lengths):
-            alone = case.loops(module, x[b : b + 1, :length])[0]
-            close(out[b : b + 1, :length], alone)
+        for b, start in enumerate(starts):
+            alone = case.loops(module, x[b : b + 1, start:])[0]
+            close(out[b : b + 1, start:], alone)
+
+
+def check_cache(case):
+    """Two tokens, then one at a time beside a cache, give what the whole gives."""
+    if "cached" in case.fields:
+        module, x, past, parts = case.build(), case.inputs(), None, []
+        for part in (x[:, :2], *x[:, 2:].split(1, dim=1)):
+            names = {"m": module, "x": part, "past": past}
+            out, past = eval(case.fields["cached"], names)
+            parts.append(out)
+        close(torch.cat(parts, dim=1), case.loops(module, x)[0])
+
+
+def check_context(case):
+    """Keys and values of another input, of another length."""
+    if "crossed" in case.fields:
+        module, x = case.build(), case.inputs()
+        other = case.inputs(2 * TOKENS)[:, TOKENS + 1 :]
+        out = case.run(module, x, "crossed", other=other)
+        close(out, case.loops(module, x, other)[0])
 
 
 def check_eval_dropout(case):
@@ -255,13 +292,15 @@ def check_train_dropout(case):
 def thinned(case, module, x, b, i):
     """Each output of token i that keeping and dropping weights can give."""
     _, values, shares = case.loops(module, x)
-    choices = torch.arange(2 ** (i + 1))
-    kept = (choices[:, None] >> torch.arange(i + 1) & 1).to(x.dtype)
+    seen = case.seen(i, x.shape[1])
+    count = shares[0, i].shape[-1]
+    choices = torch.arange(2**count)
+    kept = (choices[:, None] >> torch.arange(count) & 1).to(x.dtype)
     possible = torch.zeros(1, values.shape[-1], dtype=x.dtype)
     for h in range(case.heads):
         mine = slice(h * case.width, (h + 1) * case.width)
         one = torch.zeros(len(choices), 1, values.shape[-1], dtype=x.dtype)
-        one[:, 0, mine] = (2 * kept * shares[h, i][b]) @ values[b, : i + 1, mine]
+        one[:, 0, mine] = (2 * kept * shares[h, i][b]) @ values[b, seen, mine]
         possible = (one + possible).flatten(0, 1)
     return case.given(module, x[b, i], possible)
 
@@ -273,6 +312,13 @@ def check_half(case):
     with torch.no_grad():
         got = case.run(module.half(), case.inputs(dtype=torch.float16))
     close(got.double(), wanted, 0.05)
+
+
+def check_large(case):
+    """Scores of millions: the loops' numbers still, so nothing hidden comes back."""
+    module, x = case.build(), case.inputs() * 1e4
+    wanted = case.loops(module, x)[0]
+    close(case.run(module, x) / 1e4, wanted / 1e4)
 
 
 def check_meta(case):
@@ -324,7 +370,7 @@ CHECKS = {
 }
 NAMES = (
     "build", "call", "qkvo", "also_drops", "also_learns", "sizes", "sees", "reads",
-    "padded", "turns", "gives", "skip",
+    "lengths", "cached", "crossed", "padded", "turns", "gives", "skip",
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from loops import fails
 from steps.pytorch import torch
 
 # What shows a mutant, and what a repair of it must mend.
-WRONG = ("eval", "eval_dropout", "train_dropout", "padding")
+WRONG = ("eval", "eval_dropout", "train_dropout", "padding", "cache", "context")
 
 AXES = {
     "transpose", "swapaxes", "movedim", "permute", "softmax", "log_softmax", "cat",

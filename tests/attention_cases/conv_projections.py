@@ -1,6 +1,8 @@
 # good: projections by Conv1d with kernel 1, channels before tokens, scores from (width, tokens) slabs
 # build: ConvAttention(channels=d_out, n_heads=num_heads, p_dropout=dropout)
 # qkvo: (m.conv_q.weight.squeeze(-1), m.conv_q.bias), (m.conv_k.weight.squeeze(-1), m.conv_k.bias), (m.conv_v.weight.squeeze(-1), m.conv_v.bias), (m.conv_o.weight.squeeze(-1), m.conv_o.bias)
+# risk: scores = scores.masked_fill(ahead, -1e4)
+# skip: large
 import math
 
 import torch

@@ -1,6 +1,9 @@
 # good: heads folded into the batch, bmm, helper methods, a mask repeated by broadcasting
 # build: MultiHeadAttention(d_out, num_heads, dropout, bias)
 # qkvo: m.W_q, m.W_k, m.W_v, m.W_o
+# risk: return torch.softmax(scores.masked_fill(
+# risk: self.attention_weights = masked_softmax(scores)
+# skip: large
 import math
 
 import torch

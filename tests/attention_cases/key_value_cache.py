@@ -1,5 +1,6 @@
 # good: an optional cache of keys and values, returned beside the output
 # build: CachedAttention(dim=d_out, n_heads=num_heads, max_seq_len=context_length, dropout=dropout)
+# cached: m(x, past)
 # qkvo: m.wq, m.wk, m.wv, m.wo
 from typing import Optional, Tuple
 

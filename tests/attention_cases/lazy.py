@@ -3,7 +3,7 @@
 # call: m(x, x, x, None)
 # qkvo: m.W_q, m.W_k, m.W_v, m.W_o
 # sees: all
-# skip: registered meta half
+# skip: registered meta half large
 from torch import nn
 
 

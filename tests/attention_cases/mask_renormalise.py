@@ -1,6 +1,9 @@
 # good: softmax over everything, zero the future, divide by what is left
 # build: LongWay(d_in, d_out, context_length, dropout, num_heads, qkv_bias=bias)
 # qkvo: m.to_queries, m.to_keys, m.to_values, m.unify
+# risk: weights = torch.softmax(scores
+# risk: weights = weights / weights.sum(
+# skip: large
 import torch
 from torch import nn
 
