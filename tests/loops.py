@@ -280,8 +280,10 @@ def check_train_dropout(case):
     found = {0: set(), 1: set(), 2: set()}
     with torch.no_grad():
         outputs = [case.run(module, x) for _ in range(6)]
+    _, values, shares = case.loops(module, x)
     for b, i in ((b, i) for b in range(BATCH) for i in found):
-        possible = thinned(case, module, x, b, i)
+        joined = thinned(case, values[b], shares, b, i)
+        possible = case.given(module, x[b, i], joined)
         for output in outputs:
             error, nearest = (possible - output[b, i]).abs().amax(1).min(0)
             assert error < 1e-5, f"no choice of dropped weights gives token {i}"
@@ -289,20 +291,18 @@ def check_train_dropout(case):
     assert all(len(seen) > 2 for seen in found.values()), "nothing was dropped"
 
 
-def thinned(case, module, x, b, i):
-    """Each output of token i that keeping and dropping weights can give."""
-    _, values, shares = case.loops(module, x)
-    seen = case.seen(i, x.shape[1])
-    count = shares[0, i].shape[-1]
+def thinned(case, values, shares, b, i):
+    """Each sum of values (T, H*D) that keeping or dropping weights of token i gives."""
+    seen, count = case.seen(i, len(values)), shares[0, i].shape[-1]
     choices = torch.arange(2**count)
-    kept = (choices[:, None] >> torch.arange(count) & 1).to(x.dtype)
-    possible = torch.zeros(1, values.shape[-1], dtype=x.dtype)
+    kept = (choices[:, None] >> torch.arange(count) & 1).to(values.dtype)
+    possible = torch.zeros(1, values.shape[-1], dtype=values.dtype)
     for h in range(case.heads):
         mine = slice(h * case.width, (h + 1) * case.width)
-        one = torch.zeros(len(choices), 1, values.shape[-1], dtype=x.dtype)
-        one[:, 0, mine] = (2 * kept * shares[h, i][b]) @ values[b, seen, mine]
+        one = torch.zeros(len(choices), 1, values.shape[-1], dtype=values.dtype)
+        one[:, 0, mine] = (2 * kept * shares[h, i][b]) @ values[seen, mine]
         possible = (one + possible).flatten(0, 1)
-    return case.given(module, x[b, i], possible)
+    return possible
 
 
 def check_half(case):
