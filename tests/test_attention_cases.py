@@ -10,8 +10,9 @@ from cases import OTHER_SETTINGS, faulty_samples, patched, right_samples
 from examined import examined
 from loops import fails, prove
 
-from steps.pytorch import torch
 from steps.walk.text import WIDTH
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 FAMILIES = {
     "projection", "split", "nn.MultiheadAttention", "scores", "scale", "mask",
@@ -35,16 +36,6 @@ def each(samples, beyond=()):
             for sample in samples
         ],
     )
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors this small only wait for one another; and leave the seed as it was."""
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    torch.set_rng_state(state)
 
 
 @each(right_samples())

@@ -9,6 +9,8 @@ import pytest
 from cases import FOLDER, samples
 from mutants import ask, changes, is_wrong, mutants
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 EACH = 1
 CLEARED = 0  # of them may be called right
 FOUND = 0.5  # are named at the right line, or mended by a repair that is printed
