@@ -1,8 +1,9 @@
-"""Fixtures of all tests: GPT-2's full vocabulary, and the default walk run once."""
+"""Fixtures: GPT-2's full vocabulary, the default walk run once, one thread of torch."""
 
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,18 @@ def full_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(data / original, cache / name)
     os.environ["TIKTOKEN_CACHE_DIR"] = str(cache)
     return cache
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tensors this small only wait for one another; and leave the seed as it was."""
+    from steps.pytorch import torch
+
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    torch.set_rng_state(state)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import PROGRAM, ROOT, command, main
+from cases import samples
+from program import PROGRAM, command, main
 
 from steps.pytorch import torch
 from steps.walk import page
@@ -945,9 +946,8 @@ def test_a_long_text_is_drawn_in_part_and_followed_whole(
 
 
 def test_what_the_debugger_found_as_a_page(browser: Any, tmp_path: Path) -> None:
-    faulty = (
-        ROOT / "tests" / "attention_cases" / "faulty" / "folded_merge_no_transpose.py"
-    )
+    faulty = tmp_path / "my_attention.py"
+    faulty.write_text(samples()["folded_merge_no_transpose"].source)
     file = tmp_path / "report.html"
     ran = main("--check", str(faulty), "--page", str(file))
     assert (ran.code, ran.err) == (1, "")
