@@ -1,5 +1,9 @@
-"""Found as `steps` only when a step file is run by its path, as an editor's Run button
-does (`python steps/step15.py`): puts the real package in its own place."""
+"""For an editor's Run button, which runs a step by its path: `python steps/step15.py`.
+
+Python then looks for the package `steps` in this folder instead of the one above, and
+finds this file, which is called what it must be called to be found. It puts the real
+package in its own place, and the step goes on as if it had been `python -m steps.step15`.
+"""
 
 import importlib
 import sys
