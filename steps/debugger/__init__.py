@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnose"]
 
+LONGEST = 86400  # seconds, a day: the most that a time limit may be
+
 
 def diagnose(
     module: Any, causal: bool | None = None, timeout: float = 30
