@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from program import ROOT, command, main
 
@@ -82,7 +82,7 @@ def test_no_file_reaches_the_next(tmp_path: Path) -> None:
     right.write_text(RIGHT, encoding="utf-8")
     order = [file for file in files for file in (file, right)]
     names = [str(file) for file in order]
-    ran = command("-m", "steps.step23", "--json", "--timeout", "20", *names)
+    ran = command("-m", "steps.step23", "--json", "--timeout", "10", *names)
     answers = [json.loads(line) for line in ran.out.splitlines()]
     assert [answer["file"] for answer in answers] == names
     assert {answer["verdict"] for answer in answers[1::2]} == {"no fault"}
@@ -182,6 +182,7 @@ def checked(data: bytes) -> Diagnosis | None:
     return found
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, len(GOOD)), st.integers(0, 200))
 def test_bytes_that_are_no_answer(data: bytes, at: int, over: int) -> None:
     assert checked(data) is None
@@ -198,6 +199,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["verdict", "line", "notes", "trace", "statement"]), JSON)
 def test_fields_of_another_type(name: str, value: object) -> None:
     document = json.loads(GOOD[8:-24]) | {name: value}
@@ -507,3 +509,19 @@ def test_a_fault_of_ours_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -
     told = capsys.readouterr().err
     assert "in broken\n" in told
     assert "ours\\x1b" in told
+
+
+@forks
+def test_a_process_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork, tried = os.fork, []
+
+    def once() -> int:
+        tried.append(1)
+        if len(tried) == 1:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", once)
+    found = found_by(after(str), after(str), jobs=2)
+    assert [one.verdict for one in found] == ["cannot tell", "fault"]
+    assert "Resource temporarily unavailable" in found[0].message

@@ -73,22 +73,33 @@ def side_by_side(
     waiting = list(enumerate(work))[::-1]
     running: dict[int, Job] = {}
     found: dict[int, Diagnosis] = {}
+
+    def start() -> None:
+        number, (file, examine) = waiting.pop()
+        begin = partial(alone, examine, running, names)
+        try:
+            with held_back():  # so that none is started and not known
+                running[number] = Job(file, begin, timeout, values)
+        except OSError as error:  # a lack of processes or memory
+            said = f"no process could be started for it: {error.strerror}"
+            found[number] = Diagnosis(file, "cannot tell", message=said)
+
+    def finish() -> None:
+        over = [number for number, job in running.items() if job.over()]
+        for number in over:
+            found[number] = running[number].result()
+            del running[number]
+            end_strays({job.process for job in running.values()})
+        if not over:
+            time.sleep(TICK)
+
     with ended_by_signals(), adopting() as end_strays:
         try:
             for turn in range(len(work)):
                 while turn not in found:
                     while waiting and len(running) < (jobs or cpus()):
-                        number, (file, examine) = waiting.pop()
-                        begin = partial(alone, examine, running, names)
-                        with held_back():  # so that none is started and not known
-                            running[number] = Job(file, begin, timeout, values)
-                    over = [number for number, job in running.items() if job.over()]
-                    for number in over:
-                        found[number] = running[number].result()
-                        del running[number]
-                        end_strays({job.process for job in running.values()})
-                    if not over:
-                        time.sleep(TICK)
+                        start()
+                    finish()
                 show(found.pop(turn))
         finally:
             for job in running.values():

@@ -78,7 +78,7 @@ def put_folder(before: str | None) -> None:
 
 def timers() -> dict[int, tuple[float, float, float]]:
     """Each timer: seconds until its signal, from then on, and when that was asked."""
-    names = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
+    names = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF") * in_main_thread()
     known = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return {t: (*signal.getitimer(t), time.monotonic()) for t in known}
 

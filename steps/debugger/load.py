@@ -33,8 +33,8 @@ class TooMuch(BaseException):
 
 def too_long(timeout: float) -> str:
     return (
-        f"did not come back within {timeout:g} seconds (an endless loop?); "
-        "--timeout gives it more"
+        f"did not come back within {timeout:g} seconds (an endless loop, or a very "
+        "large module?); --timeout gives it more"
     )
 
 
