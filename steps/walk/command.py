@@ -4,13 +4,14 @@ Exit codes: 0 all is well, 1 a check failed, 2 the command cannot be done as ask
 """
 
 import argparse
+import contextlib
 import errno
 import gc
 import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from steps import tokens
@@ -180,8 +181,36 @@ def followed(
     )
 
 
-def quietly(run: Callable[[], int]) -> NoReturn:
-    """Run a command to its exit code: a line for a reader's error, none for | head."""
+@contextlib.contextmanager
+def as_found() -> Iterator[None]:
+    """Leave the standard streams, and what the collector of garbage skips, as found."""
+    streams = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
+    errors = {name: getattr(stream, "errors", "") for name, stream in streams.items()}
+    frozen = gc.get_freeze_count()
+    try:
+        yield
+    finally:
+        for name, stream in streams.items():
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors=errors[name])
+            setattr(sys, name, stream)
+        if not frozen:
+            gc.unfreeze()
+
+
+def quietly(run: Callable[[], int], argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command to its exit code: a line for a reader's error, none for | head.
+
+    argv: None where this is the whole program, which ends with it. Called with
+    arguments, as a function, it leaves the streams and the collector as found.
+    """
+    with contextlib.nullcontext() if argv is None else as_found():
+        code = exit_code(run)
+    raise SystemExit(code)
+
+
+def exit_code(run: Callable[[], int]) -> int:
+    """What `run` returns, or the code for how it ended, once that is said."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - to the end
@@ -207,7 +236,7 @@ def quietly(run: Callable[[], int]) -> NoReturn:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         code = 130
-    raise SystemExit(code)
+    return code
 
 
 def name_of_program() -> str:
@@ -350,7 +379,7 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
         code = more.run(flags, values) if more is not None else None
         return code if code is not None else show_one(number, values, flags.all, remark)
 
-    quietly(run)
+    quietly(run, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -423,4 +452,4 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             return 0
         return show(numbers, values, flags.all, remark)
 
-    quietly(run)
+    quietly(run, argv)
