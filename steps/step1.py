@@ -2,6 +2,8 @@
 
 A sentence becomes a list of whole numbers: the ids of its pieces in GPT-2's vocabulary
 of 50,257.
+
+What is said of it, and checked: steps/claims/step1.py
 """
 
 from steps import tokens

@@ -2,6 +2,8 @@
 
 A token must not look ahead. The long way: compute all weights, set the future ones to
 0, and divide each row by its sum again.
+
+What is said of it, and checked: steps/claims/step10.py
 """
 
 from steps.pytorch import torch

@@ -2,6 +2,8 @@
 
 Put minus infinity where the scores look ahead, before the softmax: its exponential is
 0, and the rows come out normalised by themselves.
+
+What is said of it, and checked: steps/claims/step11.py
 """
 
 from steps.pytorch import torch

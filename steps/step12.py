@@ -2,6 +2,8 @@
 
 Dropout sets some weights to 0 by chance and multiplies the others by 1 / (1 - p), in
 training only. Here each token looks equally at itself and at all before it.
+
+What is said of it, and checked: steps/claims/step12.py
 """
 
 from steps.pytorch import nn, seeded, torch

@@ -2,6 +2,8 @@
 
 One masked head with dropout as a class, for batches. The mask is a buffer: it moves and
 is saved with the module, and it is not trained.
+
+What is said of it, and checked: steps/claims/step13.py
 """
 
 from steps.attention import CausalAttention

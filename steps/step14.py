@@ -6,6 +6,8 @@ Every head reads all the input features of a token, through weights of its own. 
 heads' query matrices are packed into one linear layer, one head's rows after the
 other's; keys and values get layers of the same size. Nobody gives the heads jobs: only
 their weights differ.
+
+What is said of it, and checked: steps/claims/step14.py
 """
 
 from steps.pytorch import nn, seeded

@@ -5,6 +5,8 @@ Article: "Same input, different parameters"; "view: the queries are already ther
 
 What is computed, and what is merely rearranged? The projections compute the values;
 view exposes the heads; transpose organizes them for the next multiplication.
+
+What is said of it, and checked: steps/claims/step15.py
 """
 
 

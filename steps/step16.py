@@ -5,6 +5,8 @@ Article: "Each head gets its own attention matrix"
 Heads come first because matrix multiplication takes the last two axes as matrices and
 does one product for every batch and head: each head compares every query with every
 key, alone.
+
+What is said of it, and checked: steps/claims/step16.py
 """
 
 

@@ -3,6 +3,8 @@
 Article: "Each head gets its own attention matrix"
 
 One mask serves every sentence of this length and every head: it has neither axis.
+
+What is said of it, and checked: steps/claims/step17.py
 """
 
 from steps.pytorch import torch

@@ -4,6 +4,8 @@ Article: "Collect values, concatenate, then mix"
 
 Dropout thins the attention weights, in training; then each head mixes its own value
 vectors by what is left.
+
+What is said of it, and checked: steps/claims/step18.py
 """
 
 from steps.pytorch import nn, seeded, torch

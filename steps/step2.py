@@ -2,6 +2,8 @@
 
 The model reads the inputs and learns to name the targets: the same ids, one place
 later.
+
+What is said of it, and checked: steps/claims/step2.py
 """
 
 from steps import tokens

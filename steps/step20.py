@@ -7,6 +7,8 @@ time from their weight rows, and the last input is changed to see which outputs 
 
 packed_heads is steps 15 to 17 and the product with the values, without dropout;
 separate_heads uses no view and no transpose of heads. Both are in steps/heads.py.
+
+What is said of it, and checked: steps/claims/step20.py
 """
 
 from steps.heads import packed_heads, separate_heads

@@ -7,6 +7,8 @@ constructor was given d_out. Decide before you read on.
 
 These are forward's own lines, run with the weights of steps 14 and 19. Notice which of
 them make new numbers, and which only rearrange numbers that are there already.
+
+What is said of it, and checked: steps/claims/step21.py
 """
 
 from steps import attention

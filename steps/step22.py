@@ -6,6 +6,8 @@ Two ways to several heads. MultiHeadAttentionWrapper stacks complete single head
 with weight matrices of its own, and puts their outputs side by side. MultiHeadAttention
 has one wide projection per role and splits its result. Given the same numbers, they
 agree.
+
+What is said of it, and checked: steps/claims/step22.py
 """
 
 from steps.attention import MultiHeadAttention, MultiHeadAttentionWrapper

@@ -3,13 +3,11 @@
 Article: "Single-Head Attention and Stacked Attention Layers"
 
 Print the shape after each step: the first that differs from the expected one is where
-the bug begins, and the error message at the end is usually a symptom and not the cause.
-But many bugs change no shape. Here is a class with one planted slip, made for queries,
-keys and values alike, beside the class of step 21 on the same input with the same
-weights: where does it go wrong?
+the bug begins; the error message at the end is usually a symptom, not the cause. But
+many bugs change no shape. One is planted in a class here, run beside that of step 21 on
+the same input with the same weights. Your own: python -m steps.step23 my_attention.py
 
-Give this step your own file, `python -m steps.step23 my_attention.py`, and it examines
-the attention class in it in the same way.
+What is said of it, and checked: steps/claims/step23.py
 """
 
 from steps.attention import MultiHeadAttention

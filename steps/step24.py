@@ -4,6 +4,8 @@ GPT-2's smallest model is 768 wide, with 12 heads of 64. Here the text, repeated
 makes 64 tokens of that width, whatever sizes the walk has. PyTorch's own two ways get
 the class's weights: scaled_dot_product_attention, the fused form, which keeps no
 scores, and nn.MultiheadAttention. There is no dropout.
+
+What is said of it, and checked: steps/claims/step24.py
 """
 
 from steps.attention import MultiHeadAttention

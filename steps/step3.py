@@ -2,6 +2,8 @@
 
 One sentence holds as many lessons as it has inputs: each prefix, and the token it must
 predict. Layers expect a batch of sentences, so the ids get a batch axis in front.
+
+What is said of it, and checked: steps/claims/step3.py
 """
 
 from steps.pytorch import torch

@@ -2,6 +2,8 @@
 
 An embedding layer is a table with a row for every id of the vocabulary. Looking up
 copies the rows; nothing is computed.
+
+What is said of it, and checked: steps/claims/step4.py
 """
 
 from steps.pytorch import nn, seeded

@@ -2,6 +2,8 @@
 
 A second table has a row for every position. Added to the token embeddings it makes
 x_batch, the input of every later step: what the token is, and where it stands.
+
+What is said of it, and checked: steps/claims/step5.py
 """
 
 from steps.pytorch import nn, seeded, torch

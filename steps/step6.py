@@ -3,6 +3,8 @@
 How alike are two tokens? A dot product gives one number for a pair: first the followed
 token against every token, then every token against every token. Nothing is trainable
 yet.
+
+What is said of it, and checked: steps/claims/step6.py
 """
 
 

@@ -2,6 +2,8 @@
 
 Softmax turns a row of scores into weights: positive, and 1 in sum. A context vector is
 the mixture of all inputs by those weights.
+
+What is said of it, and checked: steps/claims/step7.py
 """
 
 from steps.pytorch import torch

@@ -2,6 +2,8 @@
 
 Three weight matrices make a query, a key and a value of every input, so that training
 can change what is compared and what is passed on. First for the followed token alone.
+
+What is said of it, and checked: steps/claims/step8.py
 """
 
 from steps.pytorch import nn, seeded, torch

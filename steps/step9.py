@@ -2,6 +2,8 @@
 
 The same computation for all tokens at once, as a class: version 1 keeps its weights as
 plain parameters, version 2 in linear layers, which store them transposed.
+
+What is said of it, and checked: steps/claims/step9.py
 """
 
 from steps.attention import SelfAttention_v1, SelfAttention_v2

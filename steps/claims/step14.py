@@ -1,7 +1,6 @@
 """What is said of step 14, and checked."""
 
 from steps.compare import close, equal
-from steps.layout import Table
 from steps.words import count, span
 
 INSTEAD = {"untransposed": "packed"}
@@ -19,16 +18,7 @@ def look(d_in, H, D):
     )
 
 
-def own(head, D):
-    return span("", head * D, D)
-
-
 def notes(x_batch, same_query, symmetric_scores, inputs, follow, d_in, H, D):
-    rows = [(f"head {h + 1}", own(h, D), own(h, D)) for h in range(H)]
-    yield (
-        "mha_W_query",
-        Table(("head", "rows of each weight", "columns of each output"), tuple(rows)),
-    )
     yield (
         "mha_W_query",
         "Calling a layer computes x_batch @ layer.weight.T, "

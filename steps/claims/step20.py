@@ -6,7 +6,7 @@ from steps.step20 import wrong_twice
 from steps.words import count
 
 INSTEAD = {"twice_wrong": "separately_joined"}
-BRIEF = ("separate_contexts", "two_packed", "two_separate")
+BRIEF = ("separate_contexts", "changed_contexts")
 SHOWN = ("packed_contexts", "separate_contexts", "changed_contexts")
 
 

@@ -5,7 +5,7 @@ import inspect
 from steps import attention
 from steps.attention import MultiHeadAttention
 from steps.compare import close, equal, true
-from steps.layout import Drawing, Table, some
+from steps.layout import Drawing, some
 from steps.pytorch import seeded, torch
 from steps.words import count, listed, span, times
 
@@ -46,12 +46,14 @@ def notes(record, x_batch, mha_weights, context_length, d_out, d_in, B, T, H, D)
         "= self.W_query(x), queries = queries.view(...), queries = "
         "queries.transpose(1, 2).",
     )
-    sources = ("step 14", "step 14", "step 14", "step 19", "zeros: step 19 has none")
-    rows = [
-        (name, str(tuple(weight.shape)), source)
-        for (name, weight), source in zip(mha_weights.items(), sources, strict=True)
-    ]
-    yield "mha", Table(("parameter", "shape", "numbers from"), tuple(rows))
+    given, bias = list(mha_weights.items())[:-1], mha_weights["out_proj.bias"]
+    q, out = tuple(given[0][1].shape), tuple(given[-1][1].shape)
+    yield (
+        "mha",
+        f"{listed([name for name, _ in given[:-1]])}, {q} each, are step 14's; "
+        f"out_proj.weight, {out}, is step 19's; out_proj.bias, {tuple(bias.shape)}, "
+        "is zeros, since step 19 has none.",
+    )
     yield (
         "mha",
         f"One projection per role, from d_in = {d_in} to d_out = {d_out}, all heads "

@@ -7,7 +7,7 @@ from steps.pytorch import seeded, torch, undrawn
 from steps.step24 import HEAD_DIM, HEADS, WIDTH
 from steps.words import count, span
 
-SHOWN = ("wrapper_contexts", "stacked_contexts")
+SHOWN = ("stacked_contexts",)
 BRIEF = SHOWN
 INSTEAD = {"one_seed_contexts": "wrapper_contexts"}
 
@@ -42,9 +42,8 @@ def notes(wrapper, integrated, x_batch, d_in, H, D):
     yield "integrated", counts(d_in, H, D)
     yield (
         "integrated",
-        "Matrices and parameters are counted on the modules; multiplications as "
-        "forward runs, one per call that multiplies two tensors, however many heads "
-        "are in it. out_proj is in the class only, and left out below.",
+        "Counted on the modules; a multiplication is a call, as forward runs, that "
+        "multiplies two tensors. out_proj is in the class only, and left out below.",
     )
     parts = [
         f"heads[{h}] {span('row', h * D, D)}" for h in sorted({0, min(1, H - 1), H - 1})

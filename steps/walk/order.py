@@ -2,7 +2,8 @@
 
 A step is two files. `steps/stepN.py` is what the article does:
 
-    a docstring     "Step N: title", the article's headings, what it is about
+    a docstring     "Step N: title", the article's headings, what it is about, and
+                    where its claims are
     step(...)       pure: named tensors in, and out goes every name it made
     wrong_...(...)  a wrong turn, run for real; its docstring is a title and, after an
                     empty line, why it is wrong
@@ -205,7 +206,8 @@ def title_of(number: int, doc: str) -> Title:
 def says_of(doc: str) -> str:
     """The rest of the docstring: what the reader is told first."""
     parts = [" ".join(part.split()) for part in doc.split("\n\n")[1:]]
-    return "\n\n".join(part for part in parts if not part.startswith("Article: "))
+    apart = ("Article: ", "What is said of it")
+    return "\n\n".join(part for part in parts if not part.startswith(apart))
 
 
 def wrong_turns(module: ModuleType) -> list[Callable]:

@@ -60,15 +60,16 @@ LETTERS = {
     "context_length": "positions there is room for",
 }
 LEGEND = (
-    "Where a tensor's numbers come from is measured as its statement runs:",
-    *(f"  {origin:<10}  {words}" for origin, words in ORIGINS.items()),
+    "Where a tensor's numbers come from is measured as its statement runs. "
+    + "; ".join(f"{origin}: {words}" for origin, words in ORIGINS.items())
+    + ".",
     "Axes: B sentences, T tokens, H heads, D numbers per head; H*D is one axis, the "
     "heads side by side. T? and H*D? have the size of T and H*D, but a wrong turn has "
     "mixed what they hold.",
     "A tensor's numbers lie in a row, its storage. An offset is a place in it, and a "
     "stride how far apart in it neighbours along an axis are. Contiguous: they lie as "
-    "they are read. > marks the token that is followed. What is said of a step, and "
-    "its checks, are in steps/claims/.",
+    "they are read. > marks the token that is followed. A line that begins with holds "
+    "is a check that ran.",
 )
 
 
@@ -122,8 +123,8 @@ class Text:
     def block(self, block: Block) -> str:
         """One step, from its heading to its checks."""
         lines = [*self._heading(block.title)]
-        for paragraph in filter(None, block.says.split("\n\n")):
-            lines += ["", *self._wrap(paragraph)]
+        for count, paragraph in enumerate(block.says.split("\n\n")):
+            lines += [""] * (count > 0) + self._wrap(paragraph)
         lines += ["", *self._titled("Look at:", block.look, "")]
         likes = [Like(code, made) for code, made in statements(block)]
         if not self.everything:
@@ -139,10 +140,9 @@ class Text:
         lines += [""] * bool(whole) + [line for said in whole for line in said]
         for turn in block.wrong_turns:
             lines += ["", *self._wrong_turn(turn, block)]
-        if block.checks:
-            lines += ["", self._paint("Checks", "bold")]
-            for check in block.checks:
-                lines += self._check(check.claim, check.holds, check.detail)
+        lines.append("")
+        for check in block.checks:
+            lines += self._check(check.claim, check.holds, check.detail)
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
     def _wrap(self, text: str, first: str = "", rest: str | None = None) -> list[str]:
@@ -256,8 +256,13 @@ class Text:
             return True
         return bool({*like.names} & {*block.shown})
 
-    def _statement(self, code: Code, head: str, depth: int) -> list[str]:
-        """A statement as it stands and, beside or under it, with the sizes put in."""
+    def _statement(
+        self, code: Code, head: str, depth: int, under: bool = True
+    ) -> list[str]:
+        """A statement as it stands and, beside it, with the sizes put in.
+
+        under: where there is no room beside it, under it; else not at all.
+        """
         own = "  " * depth
         text = f"{head} {code.shown}" if head else code.shown
         if not code.filled:
@@ -265,10 +270,8 @@ class Text:
         beside = f"{own}{text}    here: {code.filled}"
         if columns(beside) <= self.width:
             return [beside]
-        return [
-            *self._wrap(text, own, own + "    "),
-            *self._wrap(code.filled, own + "  here: ", own + "    "),
-        ]
+        here = self._wrap(code.filled, own + "  here: ", own + "    ")
+        return self._wrap(text, own, own + "    ") + here * under
 
     def _made(
         self, like: Like, block: Block, indent: str, later: set[str | None]
@@ -282,11 +285,10 @@ class Text:
             several = label if len(like.made) > 1 else ""
             lines += self._entry(entry, several, like, block, indent, later)
             before = entry.expression
-        wide = max((columns(stem(e)) for e in like.also), default=0)
-        if like.also and not any(followed(e, block) for e in like.also):
-            names = ", ".join(dict.fromkeys(stem(e) for e in like.also))
-            return lines + self._wrap(f"likewise {names}", indent, indent + "  ")
-        for entry in like.also:
+        # Of what is rearranged the numbers were told with an earlier one.
+        new = [e for e in like.also if e.origin != "rearranged" and followed(e, block)]
+        wide = max((columns(stem(e)) for e in new), default=0)
+        for entry in new:
             lines += self._likewise(entry, wide, block, indent)
         return lines
 
@@ -294,9 +296,7 @@ class Text:
         self, entry: "Entry", wide: int, block: Block, indent: str
     ) -> list[str]:
         said = f"{indent}likewise {pad(stem(entry), wide)}"
-        rows = followed(entry, block) if block.numbers else []
-        if not rows:
-            return [said.rstrip()]
+        rows = followed(entry, block)
         start = f'{said}  "{squeeze(block.tokens[block.follow], 12)}"  '
         return [start + self._row(entry, rows, block, self.width - columns(start))]
 
@@ -386,7 +386,7 @@ class Text:
             if code.text.endswith(":"):
                 head = code.shown
                 continue
-            lines += self._statement(code, head, 1)[: 1 if code.filled else None]
+            lines += self._statement(code, head, 1, under=False)
             head = ""
         if turn.error:
             lines += self._wrap(turn.error, "    raises ", "    ")
@@ -552,7 +552,7 @@ def before(
 class Map:
     """Every named tensor of the article's steps, with its step and shape."""
 
-    rows: list[tuple[str, ...]] = field(default_factory=list)
+    rows: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
 
     def add(self, block: Block) -> None:
         """Take in a step, if it is one of them."""
@@ -565,13 +565,16 @@ class Map:
                 names = dict.fromkeys(stem(e) for e in [entry, *like.also])
                 axes = f"({', '.join(walk_axes(entry, heads))})"
                 shape = ("weight " if "." in entry.name else "") + str(entry.shape)
-                step = str(block.title.number)
-                self.rows.append((step, ", ".join(names), shape, axes, entry.origin))
+                what = (str(block.title.number), shape, axes, entry.origin)
+                self.rows.setdefault(what, []).extend(names)
 
     def lines(self, width: int) -> list[str]:
         header = ("step", "tensor", "shape", "axes", "numbers")
-        rows = table(Table(header, (*self.rows,)), width, len(self.rows))
-        return ["The way through, tensor by tensor", *rows]
+        rows = tuple(
+            (what[0], ", ".join(names), *what[1:]) for what, names in self.rows.items()
+        )
+        told = table(Table(header, rows), width, len(rows))
+        return ["The way through, tensor by tensor", *told]
 
 
 def closing(checks: int, held: int) -> str:
