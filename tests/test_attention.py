@@ -372,7 +372,7 @@ def test_where_python_tells_lines_only(
         )
 
     def shapes(text: str) -> list[str]:
-        return re.findall(r"\(\d[\d, ]*\)  .*", text)
+        return re.findall(r"\(\d[\d, ]*\),? +[a-z(].*", text)
 
     expected = shapes(one_step(number).out)
     assert expected
