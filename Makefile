@@ -22,9 +22,9 @@ help:
 	@echo 'make step N=15      one step of it'
 	@echo 'make page           the walk as a page for the browser: page.html'
 	@echo 'make test           lint, then every test'
-	@echo 'make lint           ruff and mypy'
+	@echo 'make lint           ruff and mypy; biome and tsc for the page'
 	@echo 'make bench          speed, as ratios of paired runs'
-	@echo 'make clean          remove .venv and page.html'
+	@echo 'make clean          remove .venv, page.html and what make lint installed'
 	@echo
 	@echo 'Flags go in ARGS, as in: make run ARGS="--heads 3 --follow river"'
 
@@ -45,12 +45,13 @@ lint: $(VENV)/test
 	@$(RUN) -m ruff check --quiet
 	@$(RUN) -m ruff format --check --quiet
 	@$(RUN) -m mypy
+	@$(RUN) tests/web/lint.py
 
 bench: $(VENV)/test
 	@$(RUN) tests/bench.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) page.html
+	rm -rf $(VENV) page.html tests/web/node_modules
 
 # Each stamp is newer than the requirements it was made from, so nothing is done twice.
 $(VENV)/made:
