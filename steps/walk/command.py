@@ -382,6 +382,28 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
     quietly(run, argv)
 
 
+def asked(step: int, flags: dict[str, Any]) -> Any:
+    """A step with these flags, for a notebook; ValueError for what cannot be."""
+    from steps.walk.fragment import Shown
+    from steps.walk.order import titles
+
+    numbers = [title.number for title in titles()]
+    if step not in numbers:
+        raise ValueError(f"there is no step {step}; there are 1 to {numbers[-1]}")
+    made = parser("show", "")
+    given = []
+    for name, value in flags.items():
+        given += ["--" + name.replace("_", "-"), str(value)]
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            values, _ = settings(made.parse_args(given))
+    except SystemExit:
+        raise ValueError(said.getvalue().strip().removeprefix("show: ")) from None
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    return Shown(values, step)
+
+
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """`python gptversion.py`: every step in order, or one of its other forms."""
 
