@@ -2,7 +2,7 @@
 
 Python then looks for the package `steps` in this folder instead of the one above, and
 finds this file, which is called what it must be called to be found. It puts the real
-package in its own place, and the step goes on as if it had been `python -m steps.step15`.
+package in its own place, and the step goes on as by `python -m steps.step15`.
 """
 
 import importlib

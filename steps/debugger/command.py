@@ -96,7 +96,7 @@ def check(
     from steps.debugger.examine import examine_file
 
     if page is not None:
-        from steps.walk.page import check_target, write_report
+        from steps.debugger.page import check_target, write_report
 
         if os.path.realpath(page) in [
             os.path.realpath(split_target(target)[0]) for target in files

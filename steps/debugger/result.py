@@ -71,6 +71,12 @@ class Diagnosis:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the report with its table in colour."""
+        from steps.debugger.page import fragment
+
+        return fragment(self)
+
     def _lines(self) -> list[str]:
         file = ascii_only(self.file)  # before a line break in it is taken for one
         if self.message and not (self.examined or self.trace or self.notes):

@@ -392,3 +392,47 @@ def uses_torch() -> bool:
 def no_grad() -> Any:
     """Nothing is trained, so no graph is kept."""
     return sys.modules["torch"].no_grad() if uses_torch() else nullcontext()
+
+
+class WrongWalk(Walk):
+    """The walk with step 15's wrong turn taken, for the queries, keys and values alike.
+
+    Where step 15 reaches a shape by view and transpose, here view is asked for it at
+    once; every later step is the same code. The blocks say what was done.
+    """
+
+    def call(
+        self, title: Title, function: Callable, part: Block | WrongTurn | None
+    ) -> dict[str, Any]:
+        outputs = super().call(title, function, part)
+        for name, tensor in outputs.items():
+            base = getattr(tensor, "_base", None)
+            if title.number == 15 and base is not None and not tensor.is_contiguous():
+                outputs[name] = base.view(tensor.shape)
+        return outputs
+
+    def _run(self, title: Title, show: bool) -> Block:
+        block = super()._run(title, show)
+        asked = next((t.entries[0] for t in block.wrong_turns if t.entries), None)
+        if title.number == 15 and show and asked is not None:
+            for entry in block.entries:
+                if entry.name and self.known[entry.name] is not entry.tensor:
+                    turn_wrong(entry, self.known[entry.name], asked)
+        return block
+
+
+def turn_wrong(entry: "Entry", tensor: Any, asked: "Entry") -> None:
+    """Let an entry say that its tensor was made as the wrong turn makes its own."""
+    owner, base = asked.shares_storage_with or "", tensor._base
+    mine = entry.shares_storage_with or ""
+    entry.statement = asked.statement.replace(owner, mine).replace(
+        asked.name, entry.name
+    )
+    entry.expression, entry.function = asked.expression, asked.function
+    entry.sizes, entry.axes = asked.sizes, asked.axes
+    entry.tensor, entry.values = tensor, tensor.detach().clone()
+    entry.stride, entry.offset = tuple(tensor.stride()), int(tensor.storage_offset())
+    entry.contiguous = tensor.is_contiguous()
+    if entry.call is not None:
+        entry.call = (type(base).view, (base, *tensor.shape), {})
+        entry.inputs = (base,)

@@ -20,6 +20,7 @@ Source elements are counted in row-major order of the source's own shape.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import product
 from typing import Any
 
@@ -50,8 +51,13 @@ def links(
         return parts(entry, sources)
 
 
-def again(entry: Entry, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """The recorded call's result on changed tensors, dropout drawing alike."""
+def again(
+    entry: Entry, change: Callable[[torch.Tensor], torch.Tensor], draws: bool = True
+) -> torch.Tensor:
+    """The recorded call's result on changed tensors, dropout drawing alike.
+
+    draws: whether the call may move the generator, which takes time to keep as it is.
+    """
     assert entry.call is not None
     func, args, kwargs = entry.call
 
@@ -64,8 +70,10 @@ def again(entry: Entry, change: Callable[[torch.Tensor], torch.Tensor]) -> torch
             return {key: put(part) for key, part in value.items()}
         return value
 
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
+    kept = torch.random.fork_rng(devices=[]) if draws else nullcontext()
+    with kept:
+        if draws:
+            torch.default_generator.manual_seed(0)
         given = put(args)
         result = func(*given, **put(kwargs))
     results = list(tensors_in(result)) or list(tensors_in(given))
@@ -109,14 +117,10 @@ def same(
         places = again(entry, numbered).detach()
     except (RuntimeError, TypeError, IndexError):
         return None
-    if tuple(places.shape) != entry.shape or places.dtype != torch.float64:
+    told = torch.cat([tensor.detach().flatten() for _, tensor in sources])
+    if not are_places(places, entry, told):
         return None
     whole = places.round()
-    if not torch.equal(whole, places) or whole.min() < -1 or whole.max() >= first:
-        return None
-    told = torch.cat([tensor.detach().flatten() for _, tensor in sources])
-    if not torch.equal(told[whole.long()][whole >= 0], entry.numbers()[whole >= 0]):
-        return None  # it chose by value, as max does
     found = []
     for start, (number, tensor) in zip(firsts, sources, strict=True):
         inside = (whole >= start) & (whole < start + tensor.numel())
@@ -124,6 +128,17 @@ def same(
             local = torch.where(inside, whole - start, -1.0).long()
             found.append({"i": number, "same": 1, **formula(local)})
     return found
+
+
+def are_places(places: torch.Tensor, entry: Entry, told: torch.Tensor) -> bool:
+    """Whether a result on index numbers is places in `told`, or -1, and its numbers
+    are there; they are not where it chose by value, as max does."""
+    if tuple(places.shape) != entry.shape or places.dtype != torch.float64:
+        return False
+    whole = places.round()
+    if not torch.equal(whole, places) or whole.min() < -1 or whole.max() >= len(told):
+        return False
+    return torch.equal(told[whole.long()][whole >= 0], entry.numbers()[whole >= 0])
 
 
 def formula(places: torch.Tensor) -> dict[str, Any]:
@@ -188,9 +203,10 @@ def parts(
     found = []
     try:
         before = again(entry, plain)
+        draws = moves_generator(entry, plain)
         for number, source in sources:
             if source.is_floating_point() or source.dtype == torch.bool:
-                link = dependence(entry, source, before, plain)
+                link = dependence(entry, source, before, plain, draws)
                 if link is not None:
                     found.append({"i": number, **link})
     except (RuntimeError, TypeError, IndexError, NotImplementedError):
@@ -203,6 +219,7 @@ def dependence(
     source: torch.Tensor,
     before: torch.Tensor,
     plain: Callable[[torch.Tensor], torch.Tensor],
+    draws: bool,
 ) -> dict[str, Any] | None:
     """How the result depends on one source; None when disturbing it changes nothing."""
     work = max(source.numel(), before.numel())
@@ -220,7 +237,7 @@ def dependence(
                     made[place] = ~made[place] if made.dtype == torch.bool else number
                 return made
 
-            after = again(entry, disturbed)
+            after = again(entry, disturbed, draws)
             changed = (after != before) & ~((after != after) & (before != before))
             if bool(changed.any()):
                 seen.append((place, changed))
@@ -255,6 +272,16 @@ def dependence(
         expected[tuple(where)] = True
         loose = loose or bool((expected & ~changed & ~blocked).any())
     return {"d": axes, **({"loose": 1} if loose else {})}
+
+
+def moves_generator(
+    entry: Entry, change: Callable[[torch.Tensor], torch.Tensor]
+) -> bool:
+    """Whether the recorded call draws random numbers."""
+    with torch.random.fork_rng(devices=[]):
+        state = torch.default_generator.get_state()
+        again(entry, change, draws=False)
+        return not torch.equal(state, torch.default_generator.get_state())
 
 
 def constant(before: torch.Tensor) -> torch.Tensor:
