@@ -26,7 +26,7 @@ from typing import Any
 
 from steps.pytorch import torch
 from steps.walk import document
-from steps.walk.formula import formula
+from steps.walk.formula import SUMMED, Formula, formula
 from steps.walk.meaning import Meaning
 from steps.walk.order import Block, WrongTurn, statements
 from steps.walk.predict import lesson
@@ -127,12 +127,12 @@ class Gathered:
         sources = self._sources(entry.call[1:]) if entry.call is not None else {}
         followed = {n: t for n, t in sources.items() if self._follows(n)}
         if not inside and entry.tensor.numel() <= FOLLOWED:
-            found = links(entry, list(followed.items()))
+            how = formula(entry, {id(t): n for n, t in followed.items()})
+            found = reads(how, entry) if how else links(entry, list(followed.items()))
             if any("loose" in link for link in found):
                 made["read"] = [link["i"] for link in found]
             elif found:
                 made["links"] = found
-            how = formula(entry, {id(t): n for n, t in followed.items()})
             made |= {"formula": how} if how else {}
         elif inside and (vague := list(self._sources(entry.inputs))):
             made["read"] = vague
@@ -206,6 +206,16 @@ class Gathered:
                 shape = [len(made["rows"]), *shape[1:]]
             if any(len(w) < size for w, size in zip(window, shape, strict=True)):
                 made["window"] = window
+
+
+def reads(how: Formula, entry: Entry) -> list[dict[str, Any]]:
+    """The links that a formula, which was proved, says of its sources."""
+    maps = how.get("map")
+    if maps is None:  # of softmax: all along one axis
+        axes = range(entry.tensor.dim())
+        maps = [[SUMMED if axis == how["axis"] else axis for axis in axes]]
+    pairs = zip(how["of"], maps, strict=True)
+    return [{"i": source, "d": axes} for source, axes in pairs]
 
 
 def is_inside(entry: Entry) -> bool:
