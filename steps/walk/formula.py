@@ -1,7 +1,7 @@
 """How one number of a result is worked out from numbers of its sources.
 
-The name of a torch call proposes a formula; it is kept only if, worked out in float64
-from the recorded numbers of the sources, it gives every recorded number of the result.
+The name of a torch call proposes a formula. It is kept only if, worked out in float64
+on the recorded numbers of the sources, it gives every recorded number of the result.
 A formula is a small dict, ready for JSON:
 
     {"op": "dot", "of": [source, source], "map": [axes, axes]}
