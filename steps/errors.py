@@ -1,8 +1,10 @@
 """What goes wrong that is the reader's to mend, and how it is said: in one line."""
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,8 +16,16 @@ class UserError(Exception):
 def complain(line: str) -> None:
     """A line on standard error, marks that move the cursor escaped; no error itself."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
-    with suppress(OSError, ValueError, AttributeError):  # full, closed or not there
+    try:
         print(shown, file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def drop(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere: it is full, or nobody reads it."""
+    with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def lost(file: Path, reason: str) -> UserError:

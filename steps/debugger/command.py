@@ -101,11 +101,12 @@ def check(
 
 def step(file: str, argv: Sequence[str] | None = None) -> NoReturn:
     """`python -m steps.step23`: the lesson, or, given files, what is found in them."""
+    from steps.commandline import quietly
     from steps.walk import command
 
     given = list(sys.argv[1:] if argv is None else argv)
     if names_files(given) or given in (["-h"], ["--help"]):
-        command.quietly(lambda: main(given))
+        quietly(lambda: main(given))
     command.step(file, given)
 
 
@@ -127,7 +128,7 @@ def names_files(given: list[str]) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m steps.step23 FILE...`."""
-    from steps.walk.command import Parser
+    from steps.commandline import Parser
 
     parser = Parser(
         prog="steps.step23",

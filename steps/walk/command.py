@@ -1,51 +1,20 @@
-"""The command line of `gptversion.py` and of every step: flags, errors, exit codes.
-
-Exit codes: 0 all is well, 1 a check failed, 2 the command cannot be done as asked.
-"""
+"""The command line of `gptversion.py` and of every step: flags, and what they do."""
 
 import argparse
-import errno
 import gc
-import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from steps import tokens
-from steps.errors import UserError
+from steps.commandline import Parser, name_of_program, quietly, typed, whole
+from steps.errors import UserError, complain
 
 SENTENCE = "The river bank was muddy"
 FOLLOWED = "bank"
 MOST_SCORES = 2**26  # elements of one (H, T, T) tensor: 256 MB in float32
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        message = message.removeprefix("argument ")
-        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
-        print(f"{self.prog}: {shown}", file=sys.stderr)
-        raise SystemExit(2)
-
-
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """A reader of whole numbers from `low` to `high`."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(
-                f"takes a whole number from {low} to {high}, not {text!r}"
-            )
-        return value
-
-    return read
 
 
 def probability(text: str) -> float:
@@ -65,7 +34,10 @@ def parser(prog: str, description: str) -> Parser:
     made = Parser(prog=prog, description=description, allow_abbrev=False)
     add = made.add_argument
     add(
-        "--text", default=SENTENCE, help="the sentence; its last token is only a target"
+        "--text",
+        type=typed,
+        default=SENTENCE,
+        help="the sentence; its last token is only a target",
     )
     add(
         "--d-in",
@@ -98,6 +70,7 @@ def parser(prog: str, description: str) -> Parser:
     )
     add(
         "--follow",
+        type=typed,
         metavar="TOKEN",
         help="the input token to follow (default: bank, else the last)",
     )
@@ -180,41 +153,6 @@ def followed(
     )
 
 
-def quietly(run: Callable[[], int]) -> NoReturn:
-    """Run a command to its exit code: a line for a reader's error, none for | head."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # it was closed
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - to the end
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a console lacks becomes \\u....
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = run()
-        sys.stdout.flush()
-    except UserError as error:
-        sys.stdout.flush()
-        print(f"{name_of_program()}: {error}", file=sys.stderr)
-        code = 2
-    except BrokenPipeError:  # the reader of the pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except OSError as error:
-        if error.filename is not None or error.errno != errno.ENOSPC:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"{name_of_program()}: the output: {error.strerror}", file=sys.stderr)
-        code = 2
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        code = 130
-    raise SystemExit(code)
-
-
-def name_of_program() -> str:
-    name = os.path.basename(sys.argv[0])
-    return name if name == "gptversion.py" else f"steps.{name.removesuffix('.py')}"
-
-
 def colour_wanted() -> bool:
     """Colour on a terminal that shows it, unless NO_COLOR asks for none."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -227,10 +165,9 @@ def note_other_torch() -> None:
         from steps.pytorch import PUBLISHED_TORCH, torch
 
         if torch.__version__.partition("+")[0] != PUBLISHED_TORCH:
-            print(
+            complain(
                 f"note: the published numbers are from torch {PUBLISHED_TORCH}; "
-                f"this is {torch.__version__}",
-                file=sys.stderr,
+                f"this is {torch.__version__}"
             )
 
 
@@ -260,7 +197,8 @@ def show(
     """
     from steps import pytorch  # noqa: F401  where it is missing, nothing is printed
 
-    gc.freeze()  # what the imports made stays: no search of it for garbage
+    if name_of_program() == "gptversion.py":  # the process is ours
+        gc.freeze()  # what the imports made stays: no search of it for garbage
     from steps.layout import squeeze
     from steps.walk.order import Walk
     from steps.walk.text import LEGEND, Map, Text, closing
