@@ -198,11 +198,48 @@ def test_tiktoken_is_missing(tmp_path: Path) -> None:
         )
 
 
-def test_a_broken_torch_is_not_called_missing(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("import a_package_that_torch_needs")
-    ran = command("-m", "steps.step3", PYTHONPATH=str(tmp_path))
-    assert "a_package_that_torch_needs" in ran.err
-    assert "torch is not installed" not in ran.err
+LIBRARY = "libtorch_cpu.so: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        ("import a_package_that_torch_needs", "'a_package_that_torch_needs'"),
+        (f"raise OSError({LIBRARY!r})", "libtorch_cpu.so"),
+        ("", "cannot import name 'nn'"),
+    ],
+)
+def test_a_broken_torch_is_not_called_missing(
+    source: str, part: str, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text(source)
+    for arguments in ([PROGRAM], ["-m", "steps.step3"]):
+        ran = command(*arguments, PYTHONPATH=str(tmp_path))
+        refused(
+            ran, "torch is only half installed", part, "--force-reinstall", " torch"
+        )
+
+
+@pytest.mark.parametrize(
+    ("folder", "part"),
+    [("tiktoken", "cannot import name 'Encoding'"), ("tiktoken_ext", "openai_public")],
+)
+def test_a_broken_tiktoken_is_not_called_missing(
+    folder: str, part: str, tmp_path: Path
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "__init__.py").touch()
+    ran = command("-m", "steps.step1", PYTHONPATH=str(tmp_path))
+    refused(ran, "tiktoken is only half installed", part, "--force-reinstall")
+
+
+def test_what_the_download_needs_is_missing(tmp_path: Path) -> None:
+    """tiktoken imports requests only then."""
+    (tmp_path / "cache").mkdir()
+    cache = {"TIKTOKEN_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    (tmp_path / "sitecustomize.py").write_text(HIDE.format(package="requests"))
+    ran = command("-m", "steps.step1", "--text", "the zyzzyva", **cache)
+    refused(ran, "tiktoken is only half installed", "'requests'")
 
 
 def test_another_torch_is_told_once() -> None:
