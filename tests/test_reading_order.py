@@ -107,8 +107,8 @@ PLURALS = (
 WRONG_GRAMMAR = [
     rf"(?<![\d.,x] )(?<![\d.,-])\b1 {PLURALS}\b",
     rf"\ball 1 \b|\ball (?:the )?one {PLURALS}",
-    r"\b1 \w+ (?:are|have|were) ",
-    r"  +\.|\(\)|\bNone\b|\bnan of\b",
+    r"\b1 \w+ (?:are|have|were|hold|give|need) ",
+    r"  +\.|\(\)|\bNone\b(?! of)|\bnan of\b",
     r"\ba (?:head|token|row)s\b|\bnumbers a (?:head|token)\b",
 ]
 
@@ -159,23 +159,20 @@ def test_every_head_is_in_every_table(
     walked: tuple[list[Block], dict[int, str]],
 ) -> None:
     """Under each statement that shows numbers by head, each head is named."""
-    for block in walked[0]:
+    blocks, _ = walked
+    shapes = [e for b in blocks for e in b.entries if e.axes[:2] == ("B", "H")]
+    heads = {*range(1, shapes[0].shape[1] + 1)}
+    seen = 0
+    for block in blocks:
         if not block.numbers:
             continue
         for width in (80, 100, 120):
             for part in re.split(r"\n\n(?=\S)", Text(width=width).block(block)):
-                found = {
-                    int(h) for h in re.findall(r"(?m)(?<=  )head (\d+)(?= |$)", part)
-                }
-                if found:
-                    assert found == set(range(1, max(found) + 1)), part
-                    heads = next(
-                        e.shape[e.axes.index("H")]
-                        for b in walked[0]
-                        for e in b.entries
-                        if e.axes[:2] == ("B", "H")
-                    )
-                    assert max(found) == heads, part
+                titles = re.findall(r"(?m)^ +(?:head \d+[ |]*)+$", part)
+                found = {int(h) for h in re.findall(r"\d+", " ".join(titles))}
+                assert found in (set(), heads), part
+                seen += bool(found)
+    assert seen > 10
 
 
 CELL = r"-?(?:\d+\.\d{4}|\d(?:\.\d+)?e[+-]\d+|inf)|nan"

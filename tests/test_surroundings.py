@@ -140,15 +140,3 @@ def test_an_interrupt_while_loading_is_quiet(name: str, tmp_path: Path) -> None:
     for arguments in ([PROGRAM], ["-m", "steps.step15"]):
         ran = command(*arguments, PYTHONPATH=str(tmp_path))
         assert (ran.code, ran.out, ran.err.strip()) == (130, "", "")
-
-
-def test_called_as_a_function_it_leaves_the_process_as_found() -> None:
-    import gc
-
-    frozen, streams = gc.get_freeze_count(), (sys.stdin, sys.stdout, sys.stderr)
-    errors = [getattr(stream, "errors", None) for stream in streams]
-    assert main("--steps", "15").code == 0
-    assert (sys.stdin, sys.stdout, sys.stderr) == streams
-    assert [getattr(stream, "errors", None) for stream in streams] == errors
-    assert gc.get_freeze_count() == frozen
-    assert gc.isenabled()

@@ -26,8 +26,7 @@ def notes(text, token_ids, pieces):
         source = "the small table in data/, no download."
     yield (
         "pieces",
-        f"A space is part of the piece it begins, here {spaced} of {len(pieces)}. The "
-        f"ids: from {source}",
+        f"Pieces that begin with a space: {spaced} of {len(pieces)}. Ids from {source}",
     )
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnose"]
 
+LONGEST = 86400  # seconds, a day: the most that a time limit may be
+
 
 def diagnose(
     module: Any, causal: bool | None = None, timeout: float = 30
@@ -18,7 +20,8 @@ def diagnose(
     """Examine an attention module: an instance, left as it is, or a class.
 
     causal: whether a token may not look ahead; None finds out what the module claims.
-    timeout: seconds after which the module is given up.
+    timeout: seconds after which the module is given up. Threads take turns: a second
+    one waits until the first has its report.
 
     Returns a `Diagnosis`; printing it gives the report for a person.
     """

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-from steps.debugger.apart import LONGEST, apart
-from steps.debugger.result import EXIT
+from steps.debugger import LONGEST
+from steps.debugger.result import EXIT, Diagnosis
 from steps.errors import UserError
 
-FLAGS = ("--timeout", "--build", "--causal")
+FLAGS = ("--timeout", "--jobs", "--build", "--causal")
+MOST_JOBS = 1024
 
 
 def seconds(text: str) -> float:
@@ -27,6 +28,16 @@ def seconds(text: str) -> float:
     return value
 
 
+def at_once(text: str) -> int:
+    """A number of files."""
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if not 0 < value <= MOST_JOBS:
+        raise argparse.ArgumentTypeError(
+            f"takes a whole number from 1 to {MOST_JOBS}, not {text!r}"
+        )
+    return value
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The debugger's own flags, for any parser that offers --check."""
     parser.add_argument(
@@ -35,6 +46,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=30.0,
         metavar="SECONDS",
         help="for each file (default 30)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=at_once,
+        metavar="N",
+        help="files examined at once (default: one a processor)",
     )
     parser.add_argument(
         "--build",
@@ -65,14 +82,17 @@ def check(
     causal: bool | None = None,
     page: str | None = None,
     force: bool = False,
+    jobs: int | None = None,
 ) -> int:
     """Examine each file, `my_attention.py` or `my_attention.py:ClassName`, and print.
 
     page: a file for what was found as a page, too; force: overwrite any file there.
+    jobs: how many files are examined at once; None: one a processor.
 
     Returns 0 when no fault was found in any, 1 when one has a fault, 2 when one could
     not be examined (and none has a fault).
     """
+    from steps.debugger.apart import side_by_side
     from steps.debugger.examine import examine_file
 
     if page is not None:
@@ -83,19 +103,22 @@ def check(
         ]:
             raise UserError(f"--page: {page} is to be examined; name another file")
         check_target(page, force)
-    results = []
-    for number, target in enumerate(files):
-        file, name = split_target(target)
-        examine = partial(examine_file, file, name, build, causal, timeout)
-        result = apart(examine, file, timeout)
+    results: list[Diagnosis] = []
+
+    def show(found: Diagnosis) -> None:
         if as_json:
-            print(result.json(), flush=True)
+            print(found.json(), flush=True)
         else:
-            print(("\n" if number else "") + str(result), flush=True)
-        results.append(result)
+            print(("\n" if results else "") + str(found), flush=True)
+        results.append(found)
+
+    work = []
+    for file, name in map(split_target, files):
+        work.append((file, partial(examine_file, file, name, build, causal, timeout)))
+    side_by_side(work, show, timeout, jobs, values=page is not None)
     if page is not None:
         write_report(results, page, force)
-    codes = [EXIT[result.verdict] for result in results]
+    codes = [EXIT[found.verdict] for found in results]
     return 1 if 1 in codes else max(codes, default=0)
 
 
@@ -143,17 +166,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_flags(parser)
     flags = parser.parse_args(sys.argv[1:] if argv is None else argv)
-    return check(flags.files, flags.json, flags.timeout, flags.build, flags.causal)
+    return check_flags(flags.files, flags)
 
 
 def check_flags(files: Sequence[str], flags: argparse.Namespace) -> int:
-    """`check` as the flags of `add_flags`, --json and --page ask."""
+    """`check` as the flags of `add_flags`, --json and, where it is one, --page ask."""
+    page = {name: getattr(flags, name) for name in ("page", "force") if name in flags}
     return check(
         files,
         flags.json,
         flags.timeout,
         flags.build,
         flags.causal,
-        flags.page,
-        flags.force,
+        jobs=flags.jobs,
+        **page,
     )

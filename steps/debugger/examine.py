@@ -1,25 +1,28 @@
 """From a file or a module to a diagnosis."""
 
 import inspect
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from steps.debugger.apart import LONGEST, too_long
+from steps.debugger import LONGEST
 from steps.debugger.arguments import Sizes, meaning, role_by_words, unfilled
 from steps.debugger.build import Built, build, build_from, hidden_modules
 from steps.debugger.case import Case, copy_of, make_case
+from steps.debugger.contain import contained
 from steps.debugger.load import (
     TooLong,
+    TooMuch,
     classes_in,
-    contained,
+    ended_by,
     first_line,
+    guarded,
     import_file,
     limited,
     ordered,
     rank,
+    unless_memory,
 )
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import squares_of, state_of
@@ -27,7 +30,6 @@ from steps.debugger.verdict import conclude, constructor_raised, unwanted_mask
 from steps.debugger.ways import RIGHT, best_way, merit
 from steps.errors import UserError
 from steps.pytorch import nn, torch
-from steps.walk.source import trace_of
 
 
 def examine_file(
@@ -39,44 +41,21 @@ def examine_file(
 ) -> Diagnosis:
     """Examine a file's attention class, the class `name` or what `expression` makes."""
     file = Path(path).absolute()
-    result = Diagnosis(path, "cannot tell")
-    broken: BaseException | None = None
-    with contained(str(file.parent)) as printed:
-        try:
-            with limited(timeout):
-                module, problem = import_file(file)
-                if expression is not None:
-                    built = build_from(expression, vars(module))
-                    instance = own_copy(unwrapped(built))
-                    result = examine_instance(instance, causal, said=expression)
-                elif problem and not classes_in(module):
-                    raise UserError(problem)
-                else:
-                    result = examine_classes(module, str(file), name, causal)
-                if problem:
-                    result.notes.append(f"Running the file stops early: {problem}.")
-        except TooLong:
-            result = Diagnosis(path, "cannot tell", message=too_long(timeout))
-        except UserError as error:
-            result = Diagnosis(path, "cannot tell", message=str(error))
-            broken = error.__cause__  # of ours: a reader's mistake has none
-        except BaseException as error:  # the next file is still examined
-            place = trace_of(error, str(file))
-            if place is not None:  # what the constructor raised, or a method
-                message = f"line {place.tb_lineno}: it raises {first_line(error)}"
-            elif isinstance(error, KeyboardInterrupt):
-                raise  # the reader's own
-            else:
-                broken, message = error, f"the debugger failed: {first_line(error)}"
-            result = Diagnosis(path, "cannot tell", message=message)
-    if broken is not None:
-        traceback.print_exception(broken)
-    if printed.getvalue():
-        result.notes.append(
-            "What the file printed while it ran was kept out of this report."
-        )
-    result.file, result.node = path, None
-    return result
+
+    def find() -> Diagnosis:
+        module, problem = import_file(file)
+        if expression is not None:
+            built = build_from(expression, vars(module))
+            result = examine_instance(own_copy(unwrapped(built)), causal, expression)
+        elif problem and not classes_in(module):
+            raise UserError(problem)
+        else:
+            result = examine_classes(module, str(file), name, causal)
+        if problem:
+            result.notes.append(f"Running the file stops early: {problem}.")
+        return result
+
+    return guarded(path, timeout, find)
 
 
 def examine_module(
@@ -102,10 +81,8 @@ def examine_module(
                 else:
                     name = type(module).__name__
                     result = examine_instance(own_copy(module), causal, name)
-        except TooLong:
-            result.message = too_long(timeout)
-        except UserError as error:
-            result.message = str(error)
+        except (TooLong, TooMuch, UserError) as error:
+            result.message = ended_by(error, file, timeout)
         except SystemExit as error:
             result.message = f"it raises {first_line(error)}"
     result.file = file
@@ -140,6 +117,7 @@ def own_copy(module: nn.Module) -> nn.Module:
             "is a TorchScript module, whose lines cannot be watched: give the module "
             "that torch.jit was given"
         )
+    refuse_unhashable(module)
     copied = copy_of(module)
     if any(tensor.is_meta for tensor in copied.buffers()):
         raise UserError(
@@ -152,6 +130,14 @@ def own_copy(module: nn.Module) -> nn.Module:
                     empty = torch.zeros_like(tensor, device="cpu")
                     part._parameters[name] = nn.Parameter(empty)
     return copied.cpu()
+
+
+def refuse_unhashable(module: nn.Module) -> None:
+    if type(module).__hash__ is None:
+        raise UserError(
+            f"{type(module).__name__} has an __eq__ and no __hash__, and torch keeps "
+            "modules in sets: for a dataclass, @dataclass(eq=False)"
+        )
 
 
 def file_of(cls: type) -> str:
@@ -208,6 +194,7 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
     except UserError:
         raise
     except Exception as error:
+        unless_memory(error)
         try:
             built = build(cls, Sizes(d_in=sizes.d_out))
         except Exception:
@@ -222,6 +209,7 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
         raise UserError(
             f"the constructor of {cls.__name__} never calls super().__init__()"
         )
+    refuse_unhashable(built.module)
     return examine_built(cls, fitted(cls, built), file, causal)
 
 

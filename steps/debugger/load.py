@@ -1,37 +1,118 @@
-"""Run a reader's file as Python would, and leave everything as it was found."""
+"""Run a reader's file as Python would, within a time, and tell what came of it."""
 
-import atexit
 import contextlib
 import io
 import linecache
-import os
-import random
 import signal
 import sys
 import threading
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from steps.debugger.contain import contained, in_main_thread
+from steps.debugger.result import Diagnosis
 from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.source import trace_of
+
+LARGEST = 4 * 2**20  # bytes of a file; of one without end no more is read
 
 
 class TooLong(BaseException):
     """The reader's code did not come back; no Exception, so that none catches it."""
 
 
+class TooMuch(BaseException):
+    """It asked for more memory than it can have; no Exception either."""
+
+
+def too_long(timeout: float) -> str:
+    return (
+        f"did not come back within {timeout:g} seconds (an endless loop, or a very "
+        "large module?); --timeout gives it more"
+    )
+
+
+def unless_memory(error: BaseException) -> None:
+    """Raise TooMuch where `error` says that memory ran out, which is no fault."""
+    said = str(error) if type(error) is RuntimeError else ""
+    lacking = "can't allocate memory" in said or "not enough memory" in said
+    if lacking or isinstance(error, MemoryError | torch.OutOfMemoryError):
+        raise TooMuch from error
+
+
+def failed(error: BaseException) -> str:
+    """What is said of a fault of ours."""
+    return (
+        f"the debugger failed: {first_line(error)}. That is its fault, not the file's: "
+        "please report it to those you have it from, with the file and the traceback"
+    )
+
+
+def ended_by(error: BaseException, file: str, timeout: float) -> str:
+    """What is said where an error ended an examination; of one of ours, ""."""
+    if isinstance(error, TooLong):
+        return too_long(timeout)
+    if isinstance(error, UserError):
+        return str(error)
+    said = f"it raises {first_line(error)}"
+    try:
+        unless_memory(error)
+    except TooMuch as much:
+        error = much
+    if isinstance(error, TooMuch):
+        error = error.__cause__ or error
+        said = f"it needs more memory than it can have: {first_line(error)}"
+    elif trace_of(error, file) is None:
+        return ""
+    place = trace_of(error, file)
+    return f"line {place.tb_lineno}: {said}" if place else said
+
+
+def guarded(path: str, timeout: float, find: Callable[[], Diagnosis]) -> Diagnosis:
+    """What `find` finds of a file by running it; whatever that raises is told.
+
+    The traceback of a fault of ours is printed.
+    """
+    file = Path(path).absolute()
+    broken: BaseException | None = None
+    with contained(str(file.parent)) as before:
+        try:
+            with limited(timeout):
+                result = find()
+        except BaseException as error:  # the next file is still examined
+            said = ended_by(error, str(file), timeout)
+            if isinstance(error, UserError):
+                broken = error.__cause__  # a reader's mistake has none
+            elif not said and isinstance(error, KeyboardInterrupt):
+                raise  # the reader's own
+            elif not said:
+                broken, said = error, failed(error)
+            result = Diagnosis(path, "cannot tell", message=said)
+        replaced = before.replaced()
+    if replaced:  # that may be why, and is not ours
+        more = f" and {len(replaced) - 1} more" if replaced[1:] else ""
+        message = f"it replaces {replaced[0]}{more}, on which a verdict would rest"
+        result = Diagnosis(path, "cannot tell", message=message)
+    elif broken is not None:
+        traceback.print_exception(broken)
+    if before.output.written and result.examined:
+        result.notes.append(
+            "What the file printed while it ran was kept out of this report."
+        )
+    result.file, result.node = path, None
+    return result
+
+
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
     """Raise TooLong inside, once `seconds` have passed."""
-    if (
-        hasattr(signal, "setitimer")
-        and threading.current_thread() is threading.main_thread()
-    ):
+    if hasattr(signal, "setitimer") and in_main_thread():
 
         def stop(*_: Any) -> None:
             raise TooLong
@@ -64,117 +145,18 @@ def limited(seconds: float) -> Iterator[None]:
         over.set()
 
 
-class Printed(io.StringIO):
-    """What the reader's code prints; it has no terminal and no file behind it."""
-
-    def close(self) -> None:
-        """Stay open: the reader's code may close what it takes for its own output."""
-
-
-EXAMINING = threading.Event()  # set while a reader's code runs
-if hasattr(os, "register_at_fork"):  # a process that it forks ends at once
-    os.register_at_fork(
-        after_in_child=lambda: os._exit(0) if EXAMINING.is_set() else None
-    )
-
-
-def never_at_exit(function: Any, *_: Any, **__: Any) -> Any:
-    """Stands for atexit.register: what is examined does not run again at the end."""
-    return function
-
-
-def default_device() -> torch.device | None:
-    """Where tensors are made when nothing is said; None: torch's own default, the CPU.
-
-    Asked only where something has loaded what it takes to have another.
-    """
-    known = "torch.utils._device" in sys.modules
-    device = torch.get_default_device() if known else None
-    return None if device is None or device.type == "cpu" else device
-
-
-@contextlib.contextmanager
-def contained(folder: str | None = None) -> Iterator[Printed]:
-    """Run the reader's code inside: what it prints is caught, what it changes put back.
-
-    A process that it forks ends at once, and what it registers for the end is not run.
-    Put back: the random states, torch's default dtype, device and gradient mode, the
-    working directory, the environment, warnings, sys.path, sys.argv, sys.stdin, and the
-    modules that it imported from its own folder.
-    """
-    printed = Printed()
-    saved_modules = dict(sys.modules)
-    saved = (list(sys.path), list(sys.argv), sys.stdin, dict(os.environ), os.getcwd())
-    dtype, grad, threads = (
-        torch.get_default_dtype(),
-        torch.is_grad_enabled(),
-        torch.get_num_threads(),
-    )
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    python_random, torch_random = random.getstate(), torch.get_rng_state()
-    numpy = sys.modules.get("numpy")
-    numpy_random = (
-        numpy.random.get_state() if numpy and hasattr(numpy, "random") else None
-    )
-    device = default_device()
-    at_exit, outer = atexit.register, EXAMINING.is_set()
+def read(path: Path) -> bytes:
+    """The bytes of a file."""
     try:
-        EXAMINING.set()
-        atexit.register = never_at_exit  # type: ignore[assignment]
-        torch.set_num_threads(1)  # the tensors are small
-        with (
-            contextlib.redirect_stdout(printed),
-            contextlib.redirect_stderr(printed),
-            warnings.catch_warnings(),
-            contextlib.nullcontext() if device is None else torch.device("cpu"),
-        ):
-            warnings.simplefilter("ignore")
-            sys.stdin = io.StringIO()
-            os.environ["TORCHDYNAMO_DISABLE"] = (
-                "1"  # torch.compile runs what it is given
-            )
-            if folder is not None:
-                sys.path.insert(0, folder)
-            yield printed
-    finally:
-        atexit.register = at_exit
-        if not outer:
-            EXAMINING.clear()
-        path, sys.argv, sys.stdin, environment, cwd = saved
-        sys.path[:] = path
-        if dict(os.environ) != environment:
-            os.environ.clear()
-            os.environ.update(environment)
-        with contextlib.suppress(OSError):
-            os.chdir(cwd)
-        if torch.get_default_dtype() != dtype:
-            torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(grad)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if torch.are_deterministic_algorithms_enabled() != deterministic:
-            torch.use_deterministic_algorithms(deterministic)
-        if default_device() != device:
-            torch.set_default_device(device)
-        random.setstate(python_random)
-        torch.set_rng_state(torch_random)
-        if numpy_random is not None:
-            numpy.random.set_state(numpy_random)  # type: ignore[union-attr]
-        for name, module in list(sys.modules.items()):
-            if saved_modules.get(name) is not module and belongs(module, folder):
-                if name in saved_modules:
-                    sys.modules[name] = saved_modules[name]
-                else:
-                    del sys.modules[name]
-
-
-def belongs(module: Any, folder: str | None) -> bool:
-    """Whether a module came from the reader's folder (installed packages did not)."""
-    file = getattr(module, "__file__", None)
-    if folder is None or not file:
-        return False
-    inside = os.path.abspath(file).startswith(os.path.join(folder, ""))
-    return inside and "site-packages" not in file and not file.startswith(sys.prefix)
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}") from None
+    except TooLong:
+        raise UserError("cannot be read: nothing came within the time limit") from None
+    if len(data) > LARGEST:
+        raise UserError(f"is larger than {LARGEST >> 20} MiB: no file of Python is")
+    return data
 
 
 def import_file(path: Path) -> tuple[ModuleType, str]:
@@ -189,10 +171,7 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
         raise UserError(
             "is a notebook: save its code as a .py file, or use diagnose there"
         )
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror or error}") from None
+    data = read(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -203,7 +182,9 @@ def import_file(path: Path) -> tuple[ModuleType, str]:
         raise UserError(f"{at}syntax error: {error.msg}") from None
     except (ValueError, MemoryError, RecursionError) as error:
         raise UserError(f"is not Python source: {first_line(error)}") from None
-    linecache.checkcache(file)
+    # What is told of its lines is told of these, whatever the file is by then.
+    lines = io.StringIO(text if text.endswith("\n") else text + "\n").readlines()
+    linecache.cache[file] = len(text), None, lines, file
     name = path.stem
     if name in sys.modules or not name.isidentifier():
         name = f"reader_{name}"

@@ -72,11 +72,12 @@ class Diagnosis:
     __repr__ = __str__
 
     def _lines(self) -> list[str]:
+        file = ascii_only(self.file)  # before a line break in it is taken for one
         if self.message and not (self.examined or self.trace or self.notes):
-            return wrap(f"{self.file}: {self.verdict}: {self.message}")
+            return wrap(f"{file}: {self.verdict}: {self.message}")
         where = f":{self.line}" if self.line else ""
         kind = f" ({self.kind})" if self.kind else ""
-        lines = wrap(f"{self.file}{where}: {self.verdict}{kind}")
+        lines = wrap(f"{file}{where}: {self.verdict}{kind}")
         if self.examined:
             lines += wrap(f"Examined: {self.examined}")
         if self.trace:

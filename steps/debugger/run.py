@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from steps.debugger.load import first_line
+from steps.debugger.load import failed, first_line, unless_memory
 from steps.errors import UserError
 from steps.pytorch import nn, torch
 from steps.walk.recorder import Call, Entry, Recorder, tensors_in
@@ -34,7 +34,8 @@ class Opaque(UserError):
     """There is a tensor whose numbers do not lie in a storage, one after the other."""
 
     def __init__(self, who: str, kind: str) -> None:
-        super().__init__(f"{who} a {kind} tensor, which is not looked into")
+        a = "an" if kind[0] in "aeio" else "a"
+        super().__init__(f"{who} {a} {kind} tensor, which is not looked into")
 
 
 def opaque(tensor: torch.Tensor) -> str:
@@ -46,6 +47,14 @@ def opaque(tensor: torch.Tensor) -> str:
         "quantized": tensor.is_quantized,
     }
     return next((kind for kind, found in kinds.items() if found), "")
+
+
+def uncommon(output: torch.Tensor) -> str:
+    """What kind of output has no numbers to compare; of an ordinary one, ""."""
+    if type(output) not in (torch.Tensor, nn.Parameter):
+        return type(output).__name__
+    ordinary = output.is_floating_point() and output.dtype.itemsize > 1
+    return opaque(output) or ("" if ordinary else str(output.dtype).split(".")[1])
 
 
 class Watcher(Recorder):
@@ -278,16 +287,23 @@ def record(
         try:
             result = call()
         except (Exception, SystemExit) as raised:
+            unless_memory(raised)
             error = raised
     if isinstance(error, Opaque):
         raise error
-    for kind in filter(None, map(opaque, tensors_in(result))):
+    outputs = list(tensors_in(result))
+    for kind in filter(None, [*map(uncommon, outputs[:1]), *map(opaque, outputs)]):
         raise Opaque("forward returns", kind)
     if error is not None:
-        if isinstance(error, Exception) and not replace and ours(call):
-            raise UserError(f"the debugger failed: {first_line(error)}") from error
+        # With gradients on: torch has short cuts without them, which check less.
+        if isinstance(error, Exception) and not replace and comes_back(call, True):
+            if not comes_back(call, False):  # it calls backward
+                raise UserError(
+                    f"forward cannot run without gradients: {first_line(error)}"
+                )
+            raise UserError(failed(error)) from error
         place = place_of(error, file)
-    run = Run(x, [], result, list(tensors_in(result)), error, place, watcher.failed)
+    run = Run(x, [], result, outputs, error, place, watcher.failed)
     if weights is None:
         state = state_of(module)
         weights = {path: t for path, t in state.items() if is_weight(state, path)}
@@ -299,12 +315,9 @@ def record(
     return run
 
 
-def ours(call: Callable[[], Any]) -> bool:
-    """Whether only the recorder makes a call raise: unwatched, it comes back.
-
-    With gradients on: torch has short cuts without them, which check less.
-    """
-    with torch.enable_grad():
+def comes_back(call: Callable[[], Any], grad: bool) -> bool:
+    """Whether a call raises nothing when it is not watched."""
+    with torch.set_grad_enabled(grad):
         try:
             call()
         except (Exception, SystemExit):

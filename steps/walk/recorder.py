@@ -567,16 +567,16 @@ def storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested tuples, lists and dicts."""
+def tensors_in(value: Any, around: tuple[int, ...] = ()) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists and dicts.
+
+    around: the ids of those that `value` lies in; one that holds itself is not entered.
+    """
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from tensors_in(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from tensors_in(part)
+    elif isinstance(value, tuple | list | dict) and id(value) not in around:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(part, (*around, id(value)))
 
 
 def named_tensors(values: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
