@@ -9,10 +9,11 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from steps.errors import ROOT, UserError, complain, drop, lost, shortage
 
@@ -26,6 +27,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         complain(f"{self.prog}: {message.removeprefix('argument ')}")
         raise SystemExit(2)
+
+    def given(self, argv: Sequence[str]) -> set[str]:
+        """The flags that were typed, at their defaults or not, once they are parsed."""
+        before = takewhile(lambda argument: argument != "--", argv)
+        return {
+            a.partition("=")[0] for a in before
+        } & self._option_string_actions.keys()
 
     def print_help(self, file: Any = None) -> None:
         """As argparse, which hides that the output cannot be written, does not."""
@@ -57,6 +65,24 @@ def typed(text: str) -> str:
     with suppress(UnicodeError):
         return os.fsencode(text).decode()
     return text
+
+
+def answers() -> TextIO:
+    """Standard input, to read answers from.
+
+    Raises UserError where it is closed or not open for reading.
+    """
+    if getattr(sys.stdin, "name", "") == os.devnull:  # of `usable_streams`
+        raise UserError("--predict: standard input, for the answers, is closed")
+    try:
+        os.read(sys.stdin.fileno(), 0)
+    except io.UnsupportedOperation:  # a stream of Python's own
+        pass
+    except OSError as error:
+        raise UserError(
+            f"--predict: standard input, for the answers: {error.strerror}"
+        ) from None
+    return sys.stdin
 
 
 def quietly(run: Callable[[], int]) -> NoReturn:

@@ -14,12 +14,16 @@ class UserError(Exception):
 
 
 def complain(line: str) -> None:
-    """A line on standard error, marks that move the cursor escaped; no error itself."""
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    """A line on standard error; no error itself where that cannot be written."""
     try:
-        print(shown, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
     except OSError:
         drop(sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Any text as one line, what is no character or moves the cursor as an escape."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def drop(stream: TextIO) -> None:

@@ -1,5 +1,6 @@
 """The command line: bad input, missing packages, pipes, colour, what is imported."""
 
+import json
 import os
 import pty
 import re
@@ -102,7 +103,17 @@ def test_bad_input(flags: tuple[str, ...], parts: tuple[str, ...]) -> None:
         (("--force",), ("--force", "--page")),
         (("--build", "x"), ("--build", "--check")),
         (("--timeout", "3"), ("--timeout", "--check")),
-        (("--no-causal",), ("--causal", "--check")),
+        (("--no-causal",), ("--no-causal:", "--check")),
+        (("--timeout", "30"), ("--timeout:", "--check")),  # at its default, too
+        (("--check", "a.py", "--heads", "2"), ("--heads:", "--check")),
+        (("--check", "a.py", "--dropout=0.5"), ("--dropout:", "--check")),
+        (("--check",), ("--check", "files")),
+        (("--check", ""), ("--check", "files")),
+        (("--check", "--json"), ("--check", "files")),
+        (("--check", "a.py", "--page", ""), ("--page",)),
+        (("--check", "a.py", "--jsn"), ("--jsn",)),
+        (("a.py", "--json"), ("a.py",)),
+        (("--list", "--all"), ("--all",)),
         (("--check", "a.py", "--heads", "3"), ("--heads", "--check")),
         (("--check", "a.py", "--list"), ("--list", "--check")),
         (("--json", "--list"), ("--list", "--json")),
@@ -119,29 +130,38 @@ def test_one_form_of_a_step_at_a_time() -> None:
     refused(command("-m", "steps.step24", "--time", "--processes", "2"), "--time")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("what", [(PROGRAM, "--list"), ("-m", "steps.step15")])
-def test_a_full_disk_is_told_in_a_line(what: tuple[str, ...]) -> None:
-    with open("/dev/full", "w") as full:
-        ran = subprocess.run(
-            [sys.executable, *what],
-            cwd=ROOT,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
-    assert ran.returncode == 2
-    assert ran.stderr.count("\n") == 1
-    assert "No space left" in ran.stderr
-
-
 @pytest.mark.skipif(os.name == "nt", reason="a shell that can close files")
 def test_closed_files_are_no_error() -> None:
-    for closed in (">&-", "<&- --predict", "2>&- --follow cat"):
+    for closed in (">&-", "<&-", "2>&- --follow cat"):
         line = f"exec '{sys.executable}' -m steps.step2 {closed}"
         ran = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True)
         assert b"Traceback" not in ran.stdout + ran.stderr
         assert ran.returncode == (2 if "cat" in closed else 0)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell that can close files")
+@pytest.mark.parametrize(
+    ("stdin", "why"),
+    [("<&-", "closed"), ("0>/dev/null", "descriptor")],
+)
+def test_answers_that_cannot_be_read(stdin: str, why: str) -> None:
+    line = f"exec '{sys.executable}' -m steps.step2 --predict {stdin}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=ROOT, capture_output=True, encoding="utf-8"
+    )
+    ran = Ran(done.returncode, done.stdout, done.stderr)
+    refused(ran, "--predict: standard input", why)
+
+
+def test_files_to_check_stand_anywhere(tmp_path: Path) -> None:
+    """--check --json FILE, as a person types it."""
+    names = [str(tmp_path / name) for name in ("a.py", "b.py")]
+    usual = main("--check", *names, "--json")
+    assert usual.code == 2  # they are not there
+    assert [json.loads(line)["file"] for line in usual.out.splitlines()] == names
+    assert main("--check", "--json", *names) == usual
+    assert main("--check", names[0], "--json", names[1]) == usual
+    assert main("--json", "--check", *names) == usual
 
 
 def test_bad_input_from_a_shell() -> None:
@@ -317,6 +337,21 @@ def test_a_closed_pipe_ends_quietly(arguments: list[str]) -> None:
     error = running.stderr.read()
     running.stderr.close()
     assert (running.wait(timeout=60), error) == (0, b"")
+
+
+def test_a_closed_pipe_does_not_hide_a_fault(tmp_path: Path) -> None:
+    """--check bad.py more.py | head -1, of which every file counts."""
+    planted, none = str(ROOT / "steps" / "debugger" / "planted.py"), tmp_path / "no.py"
+    running = subprocess.Popen(
+        [sys.executable, PROGRAM, "--check", str(none), planted, str(none)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.communicate(timeout=100)[1] == b""
+    assert running.returncode == 1
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:

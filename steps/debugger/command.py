@@ -9,9 +9,9 @@ from typing import NoReturn
 
 from steps.debugger import LONGEST
 from steps.debugger.result import EXIT, Diagnosis
-from steps.errors import UserError
+from steps.errors import UserError, drop
 
-FLAGS = ("--timeout", "--jobs", "--build", "--causal")
+FLAGS = ("--timeout", "--jobs", "--build", "--causal", "--no-causal")
 MOST_JOBS = 1024
 
 
@@ -95,6 +95,8 @@ def check(
     from steps.debugger.apart import side_by_side
     from steps.debugger.examine import examine_file
 
+    if not files or not all(files):
+        raise UserError("--check: takes the names of files, one or more")
     if page is not None:
         from steps.walk.page import check_target, write_report
 
@@ -106,11 +108,12 @@ def check(
     results: list[Diagnosis] = []
 
     def show(found: Diagnosis) -> None:
-        if as_json:
-            print(found.json(), flush=True)
-        else:
-            print(("\n" if results else "") + str(found), flush=True)
+        told = found.json() if as_json else "\n" * bool(results) + str(found)
         results.append(found)
+        try:
+            print(told, flush=True)
+        except BrokenPipeError:  # read no further; the exit code is of all files
+            drop(sys.stdout)
 
     work = []
     for file, name in map(split_target, files):
@@ -142,11 +145,8 @@ def names_files(given: list[str]) -> bool:
     both.add_argument("--json", action="store_true")
     both.add_argument("files", nargs="*")
     given = [argument for argument in given if argument not in ("-h", "--help")]
-    asked, bare = (
-        both.parse_known_intermixed_args(arguments)[0] for arguments in (given, [])
-    )
-    names = ("files", "json", *(flag.removeprefix("--") for flag in FLAGS))
-    return any(getattr(asked, name) != getattr(bare, name) for name in names)
+    files = both.parse_known_intermixed_args(given)[0].files
+    return bool(files) or bool(both.given(given) & {"--json", *FLAGS})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,8 +9,15 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from steps import tokens
-from steps.commandline import Parser, name_of_program, quietly, typed, whole
-from steps.errors import UserError, complain
+from steps.commandline import (
+    Parser,
+    answers,
+    name_of_program,
+    quietly,
+    typed,
+    whole,
+)
+from steps.errors import UserError, complain, printable
 
 SENTENCE = "The river bank was muddy"
 FOLLOWED = "bank"
@@ -284,7 +291,7 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
         if flags.predict:
             from steps.walk.predict import predict
 
-            return predict(values, [number], sys.stdin, sys.stdout)
+            return predict(values, [number], answers(), sys.stdout)
         code = more.run(flags, values) if more is not None else None
         return code if code is not None else show_one(number, values, flags.all, remark)
 
@@ -295,49 +302,19 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """`python gptversion.py`: every step in order, or one of its other forms."""
 
     def run() -> int:
-        made = parser("gptversion.py", "Multi-head attention, one shape at a time.")
-        form = made.add_mutually_exclusive_group()
-        form.add_argument("--list", action="store_true", help="name the steps and stop")
-        form.add_argument("--json", action="store_true", help="the whole walk as JSON")
-        form.add_argument(
-            "--predict", action="store_true", help="guess the shapes first"
-        )
-        form.add_argument(
-            "--page", metavar="FILE", help="the whole walk as a page, for a browser"
-        )
-        made.add_argument(
-            "--steps", type=steps_of, metavar="N-N", help="only these, as 14-20 or 15"
-        )
-        add_all(made)
-        made.add_argument(
-            "--force", action="store_true", help="let --page overwrite any file"
-        )
-        made.add_argument(
-            "--check", nargs="+", metavar="FILE", help="examine your own attention"
-        )
         from steps.debugger import command as debugger
         from steps.walk.order import titles
 
-        debugger.add_flags(made)
-        flags = made.parse_args(argv)
-        given = {
-            "--" + name.replace("_", "-")
-            for name, value in vars(flags).items()
-            if value != made.get_default(name)
-        }
-        if flags.check:
-            beside = {"--check", "--json", "--page", "--force", *debugger.FLAGS}
-            if given - beside:
-                made.error(f"{min(given - beside)}: does not go with --check")
-            return debugger.check_flags(flags.check, flags)
-        if given & set(debugger.FLAGS):
-            made.error(f"{min(given & set(debugger.FLAGS))}: belongs to --check FILE")
-        if flags.force and flags.page is None:
-            made.error("--force: belongs to --page FILE")
-        if flags.steps and (flags.list or flags.page is not None):
-            made.error("--steps: does not go with --list or --page")
-        if flags.all and (flags.list or flags.json or flags.predict or flags.page):
-            made.error("--all: belongs to the walk as text")
+        typed_in = list(sys.argv[1:] if argv is None else argv)
+        made = whole_parser()
+        flags, rest = made.parse_known_args(typed_in)
+        # Files may stand anywhere: --check --json FILE.
+        files = [name for name in rest if flags.check is not None and name[:1] != "-"]
+        if unknown := [argument for argument in rest if argument not in files]:
+            made.error(f"unrecognized arguments: {' '.join(unknown)}")
+        check_together(made, made.given(typed_in), flags)
+        if flags.check is not None:
+            return debugger.check_flags(flags.check + files, flags)
         if flags.list:
             from steps.walk.text import listing
 
@@ -352,13 +329,58 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if flags.predict:
             from steps.walk.predict import predict
 
-            return predict(values, numbers, sys.stdin, sys.stdout)
+            return predict(values, numbers, answers(), sys.stdout)
         if flags.page is not None:
             from steps.walk.page import write_page
 
             write_page(values, flags.page, flags.force)
+            print(f"Open {printable(os.path.abspath(flags.page))} in a browser.")
             note_other_torch()
             return 0
         return show(numbers, values, flags.all, remark)
 
     quietly(run)
+
+
+def whole_parser() -> Parser:
+    """The flags of `gptversion.py`."""
+    from steps.debugger import command as debugger
+
+    made = parser("gptversion.py", "Multi-head attention, one shape at a time.")
+    form = made.add_mutually_exclusive_group()
+    form.add_argument("--list", action="store_true", help="name the steps and stop")
+    form.add_argument("--json", action="store_true", help="the whole walk as JSON")
+    form.add_argument("--predict", action="store_true", help="guess the shapes first")
+    form.add_argument(
+        "--page", metavar="FILE", help="the whole walk as a page, for a browser"
+    )
+    made.add_argument(
+        "--steps", type=steps_of, metavar="N-N", help="only these, as 14-20 or 15"
+    )
+    add_all(made)
+    made.add_argument(
+        "--force", action="store_true", help="let --page overwrite any file"
+    )
+    made.add_argument(
+        "--check", nargs="*", metavar="FILE", help="examine your own attention"
+    )
+    debugger.add_flags(made)
+    return made
+
+
+def check_together(made: Parser, given: set[str], flags: argparse.Namespace) -> None:
+    """Refuse flags that do not go together."""
+    from steps.debugger.command import FLAGS
+
+    if flags.check is not None:
+        beside = {"--check", "--json", "--page", "--force", *FLAGS}
+        if given - beside:
+            made.error(f"{min(given - beside)}: does not go with --check")
+    elif given & set(FLAGS):
+        made.error(f"{min(given & set(FLAGS))}: belongs to --check FILE")
+    if flags.force and flags.page is None:
+        made.error("--force: belongs to --page FILE")
+    if flags.steps and (flags.list or flags.page is not None):
+        made.error("--steps: does not go with --list or --page")
+    if flags.all and given & {"--list", "--json", "--predict", "--page"}:
+        made.error("--all: belongs to the walk as text")

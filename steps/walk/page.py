@@ -88,6 +88,11 @@ def check_target(path: str, force: bool) -> None:
                 f"--page: {str(target)!r} exists and is no page made by this program; "
                 "give another name, or --force to overwrite it"
             )
+    try:
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise unwritable(target, error) from None
 
 
 def save(target: Path, text: str) -> None:
@@ -103,12 +108,16 @@ def save(target: Path, text: str) -> None:
         os.umask(mask)
         os.chmod(made, 0o666 & ~mask)  # mkstemp's files are the owner's alone
         os.replace(made, target)
+        made = ""
     except OSError as error:
-        if made and os.path.exists(made):
+        raise unwritable(target, error) from None
+    finally:
+        if made:
             os.remove(made)
-        raise UserError(
-            f"--page: cannot write {str(target)!r}: {error.strerror}"
-        ) from None
+
+
+def unwritable(target: Path, error: OSError) -> UserError:
+    return UserError(f"--page: cannot write {str(target)!r}: {error.strerror}")
 
 
 def whole_page(settings: Mapping[str, Any]) -> str:
