@@ -65,9 +65,9 @@ $(VENV)/made:
 	  $(PYTHON) -m venv $(VENV); touch $@'
 
 $(VENV)/run: $(VENV)/made requirements.txt
-	@$(RUN) $(LOCKED) 'test ! $@ -nt requirements.txt || exit 0; \
+	@$(RUN) $(LOCKED) 'test -n "$$(find $^ -newer $@ 2>&1)" || exit 0; \
 	  $(RUN) -m pip install --quiet -r requirements.txt; touch $@'
 
 $(VENV)/test: $(VENV)/run tests/requirements.txt
-	@$(RUN) $(LOCKED) 'test ! $@ -nt tests/requirements.txt || exit 0; \
+	@$(RUN) $(LOCKED) 'test -n "$$(find $^ -newer $@ 2>&1)" || exit 0; \
 	  $(RUN) -m pip install --quiet -r tests/requirements.txt; touch $@'

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -53,8 +54,21 @@ def not_installed(package: str, error: Exception) -> UserError:
     )
 
 
+@contextmanager
+def room_for(asked: str, less: str) -> Iterator[None]:
+    """Say what was asked for, and what takes less, where the machine has too little."""
+    try:
+        yield
+    except Exception as error:
+        if lacking := shortage(error):
+            raise UserError(f"{lacking} for {asked}; {less}") from None
+        raise
+
+
 def shortage(error: BaseException) -> str:
     """What the machine has too little of, where that is the error; else ''."""
+    if isinstance(error, UserError):  # said already
+        return ""
     text = str(error)
     if isinstance(error, MemoryError) or any(part in text for part in MEMORY):
         return "not enough memory"

@@ -14,6 +14,8 @@ from typing import Any
 
 from steps.errors import ROOT, complain, not_installed
 
+LEAST_MEMORY = 600 * 2**20  # bytes of addresses that the CPU build takes, at least
+
 
 @contextmanager
 def without_numpy() -> Iterator[None]:
@@ -40,14 +42,32 @@ def somewhere() -> Iterator[None]:
         yield
 
 
+def check_room() -> None:
+    """Refuse at once where torch's libraries would be ended by a lack of memory."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= allowed < LEAST_MEMORY:
+        raise MemoryError
+
+
 collecting = gc.isenabled()
 gc.disable()  # an import makes next to no garbage, and looking for it takes long
 try:
+    check_room()
     with without_numpy(), somewhere():
         import torch
         from torch import nn
-except (ImportError, OSError, MemoryError) as error:
+except (ImportError, OSError) as error:
     complain(str(not_installed("torch", error)))
+    raise SystemExit(2) from None
+except MemoryError:
+    complain(
+        f"not enough memory to load torch, which takes {LEAST_MEMORY >> 20} MB and "
+        "more (ulimit -v); steps 1 and 2 need none of it"
+    )
     raise SystemExit(2) from None
 except KeyboardInterrupt:  # long before anything that could say more has started
     raise SystemExit(130) from None

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from steps import tokens
@@ -17,7 +18,7 @@ from steps.commandline import (
     typed,
     whole,
 )
-from steps.errors import UserError, complain, printable
+from steps.errors import UserError, complain, printable, room_for
 
 SENTENCE = "The river bank was muddy"
 FOLLOWED = "bank"
@@ -131,6 +132,17 @@ def settings(flags: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "follow": follow,
     }
     return values, remark
+
+
+def room(values: dict[str, Any]) -> AbstractContextManager[None]:
+    """Where the memory does not do, say what the walk of these settings asks for."""
+    T, H = values["T"], values["H"]
+    scores = 4 * H * T * T >> 20  # MB, in float32
+    asked, less = f"{T + 1:,} tokens and {H} heads", "torch alone takes half a gigabyte"
+    if scores:
+        asked += f": one (H, T, T) tensor of scores takes {scores:,} MB"
+        less = "a shorter --text takes less"
+    return room_for(asked, less)
 
 
 def followed(
@@ -288,12 +300,15 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
             more.add_flags(made, form)
         flags = made.parse_args(argv)
         values, remark = settings(flags)
-        if flags.predict:
-            from steps.walk.predict import predict
+        with room(values):
+            if flags.predict:
+                from steps.walk.predict import predict
 
-            return predict(values, [number], answers(), sys.stdout)
-        code = more.run(flags, values) if more is not None else None
-        return code if code is not None else show_one(number, values, flags.all, remark)
+                return predict(values, [number], answers(), sys.stdout)
+            code = more.run(flags, values) if more is not None else None
+            if code is None:
+                code = show_one(number, values, flags.all, remark)
+            return code
 
     quietly(run)
 
@@ -321,25 +336,33 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             print("\n".join(listing(titles())))
             return 0
         values, remark = settings(flags)
-        numbers = flags.steps or [title.number for title in titles()]
-        if flags.json:
-            from steps.walk.document import write
-
-            return write(values, sys.stdout, numbers)
-        if flags.predict:
-            from steps.walk.predict import predict
-
-            return predict(values, numbers, answers(), sys.stdout)
-        if flags.page is not None:
-            from steps.walk.page import write_page
-
-            write_page(values, flags.page, flags.force)
-            print(f"Open {printable(os.path.abspath(flags.page))} in a browser.")
-            note_other_torch()
-            return 0
-        return show(numbers, values, flags.all, remark)
+        with room(values):
+            return walk(flags, values, remark)
 
     quietly(run)
+
+
+def walk(flags: argparse.Namespace, values: dict[str, Any], remark: str) -> int:
+    """The walk in the form that is asked for; its exit code."""
+    from steps.walk.order import titles
+
+    numbers = flags.steps or [title.number for title in titles()]
+    if flags.json:
+        from steps.walk.document import write
+
+        return write(values, sys.stdout, numbers)
+    if flags.predict:
+        from steps.walk.predict import predict
+
+        return predict(values, numbers, answers(), sys.stdout)
+    if flags.page is not None:
+        from steps.walk.page import write_page
+
+        write_page(values, flags.page, flags.force)
+        print(f"Open {printable(os.path.abspath(flags.page))} in a browser.")
+        note_other_torch()
+        return 0
+    return show(numbers, values, flags.all, remark)
 
 
 def whole_parser() -> Parser:

@@ -34,6 +34,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from steps.errors import shortage
 from steps.layout import Drawing, Table
 from steps.walk.source import Source, fill_in, trace_of
 
@@ -342,6 +343,8 @@ class Walk:
                 outputs = {name: result[name] for name in names if name in result}
             except raises as error:
                 assert isinstance(part, WrongTurn)
+                if shortage(error):
+                    raise  # that is nothing to learn from
                 reason = str(error).strip().partition("\n")[0]
                 part.error = f"{type(error).__name__}: {reason}"
                 place = trace_of(error, source.file)
