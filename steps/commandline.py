@@ -40,6 +40,12 @@ class Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file)
 
 
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--quiet", action="store_true", help="do not say how far long work is"
+    )
+
+
 def whole(low: int, high: int) -> Callable[[str], int]:
     """A reader of whole numbers from `low` to `high`."""
 

@@ -1,5 +1,6 @@
 """The command line: bad input, missing packages, pipes, colour, what is imported."""
 
+import io
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from program import PROGRAM, ROOT, Ran, command, main, one_step
 
+from steps import progress
 from steps.walk.order import titles
 
 # Python imports sitecustomize at start-up: here it makes a package impossible to find.
@@ -343,7 +345,7 @@ def test_a_closed_pipe_does_not_hide_a_fault(tmp_path: Path) -> None:
     """--check bad.py more.py | head -1, of which every file counts."""
     planted, none = str(ROOT / "steps" / "debugger" / "planted.py"), tmp_path / "no.py"
     running = subprocess.Popen(
-        [sys.executable, PROGRAM, "--check", str(none), planted, str(none)],
+        [sys.executable, PROGRAM, "--quiet", "--check", str(none), planted, str(none)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
@@ -394,6 +396,49 @@ def test_the_width_is_the_terminals(columns: int, width: int) -> None:
     out = on_a_terminal("-m", "steps.step15", NO_COLOR="1", COLUMNS=str(columns))
     heading = next(line for line in out.split("\n") if line.startswith("Step 15"))
     assert len(heading) == width == max(map(len, out.split("\n")))
+
+
+LONG_WORK = {
+    ("--json", "--steps", "1-2"): ["step 1 of 2", "step 2 of 2"],
+    ("--check", "no.py", "none.py", "nor.py"): [
+        "1 of 3 files examined",
+        "2 of 3 files examined",
+    ],
+}
+
+
+@pytest.mark.parametrize("flags", LONG_WORK)
+def test_how_far_long_work_is(
+    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pipe a line a stage, on standard error; nothing soon, nor with --quiet."""
+    soon = main(*flags)
+    assert soon.err == ""
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    late = main(*flags)
+    assert late.err.splitlines() == LONG_WORK[flags]
+    assert (late.out, late.code) == (soon.out, soon.code)
+    assert main("--quiet", *flags) == soon
+    assert main(*flags) == late  # only that once
+
+
+def test_on_a_terminal_it_is_told_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress.Progress() as told:
+        told("time", "round 1")
+        told("time", "round 2\n" + "x" * 100)
+    assert isinstance(sys.stderr, Terminal)
+    first, second, last = sys.stderr.getvalue().split("\r\033[K")[1:]
+    assert first == "time: round 1"
+    assert second.startswith("time: round 2\\n")
+    assert len(second) < 80
+    assert last == ""
+    assert "\n" not in sys.stderr.getvalue()
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])

@@ -10,6 +10,7 @@ from typing import NoReturn
 from steps.debugger import LONGEST
 from steps.debugger.result import EXIT, Diagnosis
 from steps.errors import UserError, drop
+from steps.progress import Progress, quiet
 
 FLAGS = ("--timeout", "--jobs", "--build", "--causal", "--no-causal")
 MOST_JOBS = 1024
@@ -106,19 +107,24 @@ def check(
             raise UserError(f"--page: {page} is to be examined; name another file")
         check_target(page, force)
     results: list[Diagnosis] = []
+    progress = Progress()
 
     def show(found: Diagnosis) -> None:
+        progress.end()
         told = found.json() if as_json else "\n" * bool(results) + str(found)
         results.append(found)
         try:
             print(told, flush=True)
         except BrokenPipeError:  # read no further; the exit code is of all files
             drop(sys.stdout)
+        if len(results) < len(files) and not sys.stdout.isatty():
+            progress(f"{len(results)} of {len(files)} files examined")
 
     work = []
     for file, name in map(split_target, files):
         work.append((file, partial(examine_file, file, name, build, causal, timeout)))
-    side_by_side(work, show, timeout, jobs, values=page is not None)
+    with progress:
+        side_by_side(work, show, timeout, jobs, values=page is not None)
     if page is not None:
         write_report(results, page, force)
     codes = [EXIT[found.verdict] for found in results]
@@ -151,7 +157,7 @@ def names_files(given: list[str]) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m steps.step23 FILE...`."""
-    from steps.commandline import Parser
+    from steps.commandline import Parser, add_quiet
 
     parser = Parser(
         prog="steps.step23",
@@ -165,6 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--json", action="store_true", help="one JSON object a file, a line each"
     )
     add_flags(parser)
+    add_quiet(parser)
     flags = parser.parse_args(sys.argv[1:] if argv is None else argv)
     return check_flags(flags.files, flags)
 
@@ -172,12 +179,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check_flags(files: Sequence[str], flags: argparse.Namespace) -> int:
     """`check` as the flags of `add_flags`, --json and, where it is one, --page ask."""
     page = {name: getattr(flags, name) for name in ("page", "force") if name in flags}
-    return check(
-        files,
-        flags.json,
-        flags.timeout,
-        flags.build,
-        flags.causal,
-        jobs=flags.jobs,
-        **page,
-    )
+    with quiet(flags.quiet):
+        return check(
+            files,
+            flags.json,
+            flags.timeout,
+            flags.build,
+            flags.causal,
+            jobs=flags.jobs,
+            **page,
+        )

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from steps import tokens
 from steps.commandline import (
     Parser,
+    add_quiet,
     answers,
     name_of_program,
     quietly,
@@ -19,6 +20,7 @@ from steps.commandline import (
     whole,
 )
 from steps.errors import UserError, complain, printable, room_for
+from steps.progress import quiet
 
 SENTENCE = "The river bank was muddy"
 FOLLOWED = "bank"
@@ -82,6 +84,7 @@ def parser(prog: str, description: str) -> Parser:
         metavar="TOKEN",
         help="the input token to follow (default: bank, else the last)",
     )
+    add_quiet(made)
     return made
 
 
@@ -300,7 +303,7 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
             more.add_flags(made, form)
         flags = made.parse_args(argv)
         values, remark = settings(flags)
-        with room(values):
+        with room(values), quiet(flags.quiet):
             if flags.predict:
                 from steps.walk.predict import predict
 
@@ -336,7 +339,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             print("\n".join(listing(titles())))
             return 0
         values, remark = settings(flags)
-        with room(values):
+        with room(values), quiet(flags.quiet):
             return walk(flags, values, remark)
 
     quietly(run)
@@ -396,7 +399,7 @@ def check_together(made: Parser, given: set[str], flags: argparse.Namespace) -> 
     from steps.debugger.command import FLAGS
 
     if flags.check is not None:
-        beside = {"--check", "--json", "--page", "--force", *FLAGS}
+        beside = {"--check", "--json", "--page", "--force", "--quiet", *FLAGS}
         if given - beside:
             made.error(f"{min(given - beside)}: does not go with --check")
     elif given & set(FLAGS):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from steps.layout import Drawing, Table
+from steps.progress import Progress
 from steps.walk.order import Block, Walk
 
 if TYPE_CHECKING:
@@ -22,9 +23,11 @@ def write(settings: Mapping[str, Any], out: TextIO, numbers: list[int]) -> int:
     with this run's sizes; non-finite numbers are the strings "-inf", "inf" and "nan".
     """
     steps, holds = [], True
-    for block in Walk(settings).blocks(numbers):
-        steps.append(step(block))
-        holds = holds and all(check.holds for check in block.checks)
+    with Progress() as progress:
+        for block in Walk(settings).blocks(numbers):
+            progress(f"step {block.title.number} of {numbers[-1]}")
+            steps.append(step(block))
+            holds = holds and all(check.holds for check in block.checks)
     from steps.pytorch import torch
 
     whole = {"torch": torch.__version__, "seed": settings["seed"], "steps": steps}

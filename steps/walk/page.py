@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from steps.errors import UserError
 from steps.layout import Drawing, Table
+from steps.progress import Progress
 from steps.walk.order import (
     Block,
     Title,
@@ -124,8 +125,10 @@ def whole_page(settings: Mapping[str, Any]) -> str:
     """The page of every step there is."""
     numbers = [title.number for title in titles()]
     collector = Collector()
-    for block in Walk(settings, keep_calls=True).blocks(numbers):
-        collector.block(block)
+    with Progress() as progress:
+        for block in Walk(settings, keep_calls=True).blocks(numbers):
+            progress(f"step {block.title.number} of {numbers[-1]}")
+            collector.block(block)
     data = collector.finish()
     data["turn"] = wrong_turn(settings, collector)
     data["text"] = settings["text"]
