@@ -28,6 +28,14 @@ class Parser(argparse.ArgumentParser):
         complain(f"{self.prog}: {message.removeprefix('argument ')}")
         raise SystemExit(2)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, which takes --heads=-- for no value at all, does not."""
+        args = list(sys.argv[1:] if args is None else args)
+        for flag, _, value in (argument.partition("=") for argument in args):
+            if value == "--" and flag in self._option_string_actions:
+                self.error(f"{flag}: expected one argument")
+        return super().parse_known_args(args, namespace)
+
     def given(self, argv: Sequence[str]) -> set[str]:
         """The flags that were typed, at their defaults or not, once they are parsed."""
         before = takewhile(lambda argument: argument != "--", argv)

@@ -90,6 +90,7 @@ BAD = [
     (("--head", "3"), ("--head",)),  # no abbreviations: it might mean two flags
     (("15",), ("15",)),
     (("--x\ny",), ("--x\\ny",)),
+    (("--heads=--",), ("--heads", "one argument")),
 ]
 
 
@@ -125,6 +126,18 @@ def test_flags_that_do_not_go_together(
     flags: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     refused(main(*flags), *parts)
+
+
+def test_names_that_are_no_characters_are_shown_as_escapes(tmp_path: Path) -> None:
+    name = f"{tmp_path}/a\n\x1b[31m\udcff.py"
+    shown = "a\\n\\x1b[31m\\udcff.py"
+    ran = main("--check", name)
+    assert (ran.code, ran.err, ran.out.count("\n")) == (2, "", 1)
+    assert shown in ran.out
+    assert json.loads(main("--check", "--json", name).out)["file"] == name
+    for flags in (("--check", name, "--page", name), ("--page", f"{name}/a.html")):
+        refused(main(*flags), shown)
+    refused(one_step(24, "--weights", name), shown)
 
 
 def test_one_form_of_a_step_at_a_time() -> None:

@@ -117,6 +117,10 @@ class TestWhereItGoes:
         ran = main("--page", str(tmp_path / "a\nb\udcff.html"))
         assert ran.out == f"Open {tmp_path}/a\\nb\\udcff.html in a browser.\n"
 
+    def test_a_name_in_it_may_be_no_utf8(self, tmp_path: Path) -> None:
+        page.save(tmp_path / "\udcff.html", "of \udcff.py\n")
+        assert (tmp_path / "\udcff.html").read_bytes() == b"of \\udcff.py\n"
+
     @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
     def test_a_folder_that_takes_no_files_is_told_before_the_work(
         self, monkeypatch: pytest.MonkeyPatch

@@ -103,8 +103,8 @@ def save(target: Path, text: str) -> None:
         handle, made = tempfile.mkstemp(
             dir=target.parent, prefix=".page-", suffix=".html"
         )
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:  # a name may be no UTF-8
+            file.write(text.encode(errors="backslashreplace"))
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(made, 0o666 & ~mask)  # mkstemp's files are the owner's alone
