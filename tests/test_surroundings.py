@@ -1,6 +1,7 @@
 """Whatever is around the program: the same numbers, or one line why it cannot be."""
 
 import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -140,3 +141,20 @@ def test_an_interrupt_while_loading_is_quiet(name: str, tmp_path: Path) -> None:
     for arguments in ([PROGRAM], ["-m", "steps.step15"]):
         ran = command(*arguments, PYTHONPATH=str(tmp_path))
         assert (ran.code, ran.out, ran.err.strip()) == (130, "", "")
+
+
+VALUE = re.compile(r"-?\d+\.\d{4}\b")
+
+
+@pytest.mark.parametrize(
+    "level", [{"ATEN_CPU_CAPABILITY": "default"}, {"OMP_NUM_THREADS": "1"}], ids=str
+)
+def test_other_ways_to_add_up_turn_the_last_decimal_at_most(
+    level: dict[str, str], whole_run: Ran
+) -> None:
+    """What README says of processors without AVX2, and of threads."""
+    ran = command(PROGRAM, **level)
+    assert (ran.code, ran.err) == (0, "")
+    assert VALUE.sub("#", ran.out).split() == VALUE.sub("#", whole_run.out).split()
+    pairs = zip(VALUE.findall(ran.out), VALUE.findall(whole_run.out), strict=True)
+    assert max(abs(float(a) - float(b)) for a, b in pairs) < 1.5e-4
