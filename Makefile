@@ -24,7 +24,7 @@ help:
 	@echo 'make test           lint, then every test'
 	@echo 'make lint           ruff and mypy; biome and tsc for the page'
 	@echo 'make bench          speed, as ratios of paired runs'
-	@echo 'make clean          remove .venv, page.html and what make lint installed'
+	@echo 'make clean          remove what was made: .venv, page.html, the tools of make lint'
 	@echo
 	@echo 'Flags go in ARGS, as in: make run ARGS="--heads 3 --follow river"'
 
@@ -36,7 +36,6 @@ step: $(VENV)/run
 
 page: $(VENV)/run
 	@$(RUN) gptversion.py --page page.html $(ARGS)
-	@echo 'Open $(CURDIR)/page.html in a browser.'
 
 test: lint
 	@$(RUN) -m pytest -n auto $(ARGS)
@@ -51,20 +50,26 @@ bench: $(VENV)/test
 	@$(RUN) tests/bench.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) page.html tests/web/node_modules
+	@! test -e $(VENV)/made || rm -rf $(VENV)
+	@! grep -q 'made by gptversion.py -->' page.html 2>/dev/null || rm page.html
+	rm -rf tests/web/node_modules
 
-# Each stamp is newer than the requirements it was made from, so nothing is done twice.
+# Each stamp is newer than the requirements it was made from, so nothing is done twice;
+# of two makes at once the second waits, and finds it done.
+LOCKED := -c 'import fcntl, subprocess, sys; held = open("Makefile"); \
+  fcntl.flock(held, fcntl.LOCK_EX); sys.exit(subprocess.call(["sh", "-ec", sys.argv[1]]))'
+
 $(VENV)/made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo 'Python 3.10 or later is needed: make PYTHON=python3.12 ...' >&2; exit 2; }
-	@echo 'Making $(VENV), once; torch is a large download.' >&2
-	@$(PYTHON) -m venv $(VENV)
-	@touch $@
+	@$(PYTHON) $(LOCKED) 'test ! -e $@ || exit 0; \
+	  echo "Making $(VENV), once; torch is a large download." >&2; \
+	  $(PYTHON) -m venv $(VENV); touch $@'
 
 $(VENV)/run: $(VENV)/made requirements.txt
-	@$(RUN) -m pip install --quiet -r requirements.txt
-	@touch $@
+	@$(RUN) $(LOCKED) 'test -n "$$(find $^ -newer $@ 2>&1)" || exit 0; \
+	  $(RUN) -m pip install --quiet -r requirements.txt; touch $@'
 
 $(VENV)/test: $(VENV)/run tests/requirements.txt
-	@$(RUN) -m pip install --quiet -r tests/requirements.txt
-	@touch $@
+	@$(RUN) $(LOCKED) 'test -n "$$(find $^ -newer $@ 2>&1)" || exit 0; \
+	  $(RUN) -m pip install --quiet -r tests/requirements.txt; touch $@'

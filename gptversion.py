@@ -10,7 +10,14 @@ step's parameters are filled, by name, with what earlier steps made. The comment
 axes, such as # (B, T, H*D), are held against the tensors, and printed.
 """
 
-from steps.walk.command import main
+import os
+import sys
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+if HERE not in sys.path:  # python -P, python -I and PYTHONSAFEPATH leave it out
+    sys.path.insert(0, HERE)
+
+from steps.walk.command import main  # noqa: E402
 
 if __name__ == "__main__":
     main()

@@ -8,6 +8,7 @@ all 256 single bytes too.
 """
 
 import base64
+from hashlib import sha256
 from pathlib import Path
 
 import tiktoken
@@ -32,4 +33,5 @@ if __name__ == "__main__":
     words = (DATA / "words.txt").read_text(encoding="ascii").split()
     text = table(tiktoken.get_encoding("gpt2"), words)
     (DATA / "gpt2_tokens.tiktoken").write_text(text, encoding="ascii", newline="\n")
-    print(f"{text.count(chr(10))} pieces written")
+    print(f"{text.count(chr(10))} pieces written; in steps/tokens.py, to be read:")
+    print(f'DIGEST = "{sha256(text.encode()).hexdigest()}"')

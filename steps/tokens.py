@@ -11,15 +11,18 @@ text needs the full vocabulary, which tiktoken downloads once.
 import base64
 import re
 from functools import cache
-from pathlib import Path
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from steps.errors import UserError
+from steps.errors import ROOT, UserError, lost, not_installed
 
 if TYPE_CHECKING:
     import tiktoken
 
-TABLE = Path(__file__).parent.parent / "data" / "gpt2_tokens.tiktoken"
+TABLE = ROOT / "data" / "gpt2_tokens.tiktoken"
+# SHA-256 of the table; data/make_table.py prints it. An exchanged id changes numbers
+# that no other check could call wrong.
+DIGEST = "dd08e5e03cf0a69dbdb56d5a2105da4baf7dd6c2ed573aa1ed4999c8461eff83"
 
 # How GPT-2 cuts a text into pieces, for ASCII text, where `re` is enough: a word, a
 # number or other marks, each with the space before it, or white space alone.
@@ -35,9 +38,17 @@ def pieces(text: str) -> list[bytes] | None:
 
 
 def ranks() -> dict[bytes, int]:
-    """The embedded table, bytes to id: one piece a line, base64 and id."""
-    lines = TABLE.read_text(encoding="ascii").splitlines()
-    pairs = (line.split() for line in lines)
+    """The embedded table, bytes to id: one piece a line, base64 and id.
+
+    Raises UserError where the file is missing or not as it was published.
+    """
+    try:
+        table = TABLE.read_bytes().replace(b"\r\n", b"\n")  # as git has it on Windows
+    except OSError as error:
+        raise lost(TABLE, f"cannot be read ({error.strerror})") from None
+    if sha256(table).hexdigest() != DIGEST:
+        raise lost(TABLE, "is damaged")
+    pairs = (line.split() for line in table.splitlines())
     return {base64.b64decode(piece): int(rank) for piece, rank in pairs}
 
 
@@ -79,32 +90,42 @@ def label(piece: bytes) -> str:
 def encoding(text: str) -> "tiktoken.Encoding":
     """The vocabulary that is sure to give the text GPT-2's ids."""
     try:
-        import tiktoken
-    except ModuleNotFoundError as missing:
-        if missing.name != "tiktoken":
-            raise
-        raise UserError(
-            "tiktoken is not installed: pip install -r requirements.txt"
-        ) from None
-    table, parts = ranks(), pieces(text)
-    if parts is not None and all(part in table for part in parts):
+        from tiktoken import Encoding, get_encoding
         from tiktoken_ext.openai_public import r50k_pat_str
-
-        return tiktoken.Encoding(
+    except (ImportError, OSError) as error:
+        raise not_installed("tiktoken", error) from None
+    table: dict[bytes, int] = {}
+    damage: UserError | None = None
+    try:
+        table = ranks()
+    except UserError as error:  # the full vocabulary does without it
+        damage = error
+    parts = pieces(text)
+    if damage is None and parts is not None and all(part in table for part in parts):
+        return Encoding(
             "gpt2_table", pat_str=r50k_pat_str, mergeable_ranks=table, special_tokens={}
         )
     try:
-        return tiktoken.get_encoding("gpt2")
+        return get_encoding("gpt2")
+    except ImportError as error:  # of what tiktoken needs to download
+        raise not_installed("tiktoken", error) from None
     except Exception as error:  # whatever the download or the cache raises
-        unknown = [part.decode() for part in parts or [] if part not in table]
-        what = "characters outside ASCII are"
-        if unknown:
-            what = f"{unknown[0].strip() or unknown[0]!r} is"
+        if damage is not None and parts is not None:
+            raise damage from None
         raise UserError(
-            f"--text: {what} not in the small token table, and GPT-2's full vocabulary "
-            f"could not be loaded ({type(error).__name__}); set TIKTOKEN_CACHE_DIR to "
-            "a folder where tiktoken.get_encoding('gpt2') has been run with a network"
+            f"--text: {beyond_the_table(parts, table)} not in the small token table, "
+            "and GPT-2's full vocabulary could not be loaded "
+            f"({type(error).__name__}); set TIKTOKEN_CACHE_DIR to a folder where "
+            "tiktoken.get_encoding('gpt2') has been run with a network"
         ) from error
+
+
+def beyond_the_table(parts: list[bytes] | None, table: dict[bytes, int]) -> str:
+    """What of a text, cut into these parts, is not in the table."""
+    if parts is None:
+        return "characters outside ASCII are"
+    unknown = next(part.decode() for part in parts if part not in table)
+    return f"{unknown.strip() or unknown!r} is"
 
 
 def shown(piece: bytes) -> str:

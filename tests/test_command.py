@@ -1,5 +1,7 @@
 """The command line: bad input, missing packages, pipes, colour, what is imported."""
 
+import io
+import json
 import os
 import pty
 import re
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from program import PROGRAM, ROOT, Ran, command, main, one_step
 
+from steps import progress
 from steps.walk.order import titles
 
 # Python imports sitecustomize at start-up: here it makes a package impossible to find.
@@ -87,6 +90,7 @@ BAD = [
     (("--head", "3"), ("--head",)),  # no abbreviations: it might mean two flags
     (("15",), ("15",)),
     (("--x\ny",), ("--x\\ny",)),
+    (("--heads=--",), ("--heads", "one argument")),
 ]
 
 
@@ -102,7 +106,17 @@ def test_bad_input(flags: tuple[str, ...], parts: tuple[str, ...]) -> None:
         (("--force",), ("--force", "--page")),
         (("--build", "x"), ("--build", "--check")),
         (("--timeout", "3"), ("--timeout", "--check")),
-        (("--no-causal",), ("--causal", "--check")),
+        (("--no-causal",), ("--no-causal:", "--check")),
+        (("--timeout", "30"), ("--timeout:", "--check")),  # at its default, too
+        (("--check", "a.py", "--heads", "2"), ("--heads:", "--check")),
+        (("--check", "a.py", "--dropout=0.5"), ("--dropout:", "--check")),
+        (("--check",), ("--check", "files")),
+        (("--check", ""), ("--check", "files")),
+        (("--check", "--json"), ("--check", "files")),
+        (("--check", "a.py", "--page", ""), ("--page",)),
+        (("--check", "a.py", "--jsn"), ("--jsn",)),
+        (("a.py", "--json"), ("a.py",)),
+        (("--list", "--all"), ("--all",)),
         (("--check", "a.py", "--heads", "3"), ("--heads", "--check")),
         (("--check", "a.py", "--list"), ("--list", "--check")),
         (("--json", "--list"), ("--list", "--json")),
@@ -114,34 +128,55 @@ def test_flags_that_do_not_go_together(
     refused(main(*flags), *parts)
 
 
+def test_names_that_are_no_characters_are_shown_as_escapes(tmp_path: Path) -> None:
+    name = f"{tmp_path}/a\n\x1b[31m\udcff.py"
+    shown = "a\\n\\x1b[31m\\udcff.py"
+    ran = main("--check", name)
+    assert (ran.code, ran.err) == (2, "")
+    assert shown in ran.out.replace("\n", "")
+    assert json.loads(main("--check", "--json", name).out)["file"] == name
+    for flags in (("--check", name, "--page", name), ("--page", f"{name}/a.html")):
+        refused(main(*flags), shown)
+    refused(one_step(24, "--weights", name), shown)
+
+
 def test_one_form_of_a_step_at_a_time() -> None:
     refused(command("-m", "steps.step24", "--predict", "--time"), "--time")
     refused(command("-m", "steps.step24", "--time", "--processes", "2"), "--time")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("what", [(PROGRAM, "--list"), ("-m", "steps.step15")])
-def test_a_full_disk_is_told_in_a_line(what: tuple[str, ...]) -> None:
-    with open("/dev/full", "w") as full:
-        ran = subprocess.run(
-            [sys.executable, *what],
-            cwd=ROOT,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
-    assert ran.returncode == 2
-    assert ran.stderr.count("\n") == 1
-    assert "No space left" in ran.stderr
-
-
 @pytest.mark.skipif(os.name == "nt", reason="a shell that can close files")
 def test_closed_files_are_no_error() -> None:
-    for closed in (">&-", "<&- --predict", "2>&- --follow cat"):
+    for closed in (">&-", "<&-", "2>&- --follow cat"):
         line = f"exec '{sys.executable}' -m steps.step2 {closed}"
         ran = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True)
         assert b"Traceback" not in ran.stdout + ran.stderr
         assert ran.returncode == (2 if "cat" in closed else 0)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell that can close files")
+@pytest.mark.parametrize(
+    ("stdin", "why"),
+    [("<&-", "closed"), ("0>/dev/null", "descriptor")],
+)
+def test_answers_that_cannot_be_read(stdin: str, why: str) -> None:
+    line = f"exec '{sys.executable}' -m steps.step2 --predict {stdin}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=ROOT, capture_output=True, encoding="utf-8"
+    )
+    ran = Ran(done.returncode, done.stdout, done.stderr)
+    refused(ran, "--predict: standard input", why)
+
+
+def test_files_to_check_stand_anywhere(tmp_path: Path) -> None:
+    """--check --json FILE, as a person types it."""
+    names = [str(tmp_path / name) for name in ("a.py", "b.py")]
+    usual = main("--check", *names, "--json")
+    assert usual.code == 2  # they are not there
+    assert [json.loads(line)["file"] for line in usual.out.splitlines()] == names
+    assert main("--check", "--json", *names) == usual
+    assert main("--check", names[0], "--json", names[1]) == usual
+    assert main("--json", "--check", *names) == usual
 
 
 def test_bad_input_from_a_shell() -> None:
@@ -198,11 +233,48 @@ def test_tiktoken_is_missing(tmp_path: Path) -> None:
         )
 
 
-def test_a_broken_torch_is_not_called_missing(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("import a_package_that_torch_needs")
-    ran = command("-m", "steps.step3", PYTHONPATH=str(tmp_path))
-    assert "a_package_that_torch_needs" in ran.err
-    assert "torch is not installed" not in ran.err
+LIBRARY = "libtorch_cpu.so: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        ("import a_package_that_torch_needs", "'a_package_that_torch_needs'"),
+        (f"raise OSError({LIBRARY!r})", "libtorch_cpu.so"),
+        ("", "cannot import name 'nn'"),
+    ],
+)
+def test_a_broken_torch_is_not_called_missing(
+    source: str, part: str, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text(source)
+    for arguments in ([PROGRAM], ["-m", "steps.step3"]):
+        ran = command(*arguments, PYTHONPATH=str(tmp_path))
+        refused(
+            ran, "torch is only half installed", part, "--force-reinstall", " torch"
+        )
+
+
+@pytest.mark.parametrize(
+    ("folder", "part"),
+    [("tiktoken", "cannot import name 'Encoding'"), ("tiktoken_ext", "openai_public")],
+)
+def test_a_broken_tiktoken_is_not_called_missing(
+    folder: str, part: str, tmp_path: Path
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "__init__.py").touch()
+    ran = command("-m", "steps.step1", PYTHONPATH=str(tmp_path))
+    refused(ran, "tiktoken is only half installed", part, "--force-reinstall")
+
+
+def test_what_the_download_needs_is_missing(tmp_path: Path) -> None:
+    """tiktoken imports requests only then."""
+    (tmp_path / "cache").mkdir()
+    cache = {"TIKTOKEN_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    (tmp_path / "sitecustomize.py").write_text(HIDE.format(package="requests"))
+    ran = command("-m", "steps.step1", "--text", "the zyzzyva", **cache)
+    refused(ran, "tiktoken is only half installed", "'requests'")
 
 
 def test_another_torch_is_told_once() -> None:
@@ -263,7 +335,7 @@ def test_help_names_every_flag() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[PROGRAM], [PROGRAM, "--json"], [PROGRAM, "--list"]]
+    "arguments", [[PROGRAM], [PROGRAM, "--quiet", "--json"], [PROGRAM, "--list"]]
 )
 def test_a_closed_pipe_ends_quietly(arguments: list[str]) -> None:
     """As with `| head -1`: the reader of the pipe leaves after one byte."""
@@ -280,6 +352,21 @@ def test_a_closed_pipe_ends_quietly(arguments: list[str]) -> None:
     error = running.stderr.read()
     running.stderr.close()
     assert (running.wait(timeout=60), error) == (0, b"")
+
+
+def test_a_closed_pipe_does_not_hide_a_fault(tmp_path: Path) -> None:
+    """--check bad.py more.py | head -1, of which every file counts."""
+    planted, none = str(ROOT / "steps" / "debugger" / "planted.py"), tmp_path / "no.py"
+    running = subprocess.Popen(
+        [sys.executable, PROGRAM, "--quiet", "--check", str(none), planted, str(none)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.communicate(timeout=100)[1] == b""
+    assert running.returncode == 1
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> str:
@@ -322,6 +409,49 @@ def test_the_width_is_the_terminals(columns: int, width: int) -> None:
     out = on_a_terminal("-m", "steps.step15", NO_COLOR="1", COLUMNS=str(columns))
     heading = next(line for line in out.split("\n") if line.startswith("Step 15"))
     assert len(heading) == width == max(map(len, out.split("\n")))
+
+
+LONG_WORK = {
+    ("--json", "--steps", "1-2"): ["step 1 of 2", "step 2 of 2"],
+    ("--check", "no.py", "none.py", "nor.py"): [
+        "1 of 3 files examined",
+        "2 of 3 files examined",
+    ],
+}
+
+
+@pytest.mark.parametrize("flags", LONG_WORK)
+def test_how_far_long_work_is(
+    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pipe a line a stage, on standard error; nothing soon, nor with --quiet."""
+    soon = main(*flags)
+    assert soon.err == ""
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    late = main(*flags)
+    assert late.err.splitlines() == LONG_WORK[flags]
+    assert (late.out, late.code) == (soon.out, soon.code)
+    assert main("--quiet", *flags) == soon
+    assert main(*flags) == late  # only that once
+
+
+def test_on_a_terminal_it_is_told_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress.Progress() as told:
+        told("time", "round 1")
+        told("time", "round 2\n" + "x" * 100)
+    assert isinstance(sys.stderr, Terminal)
+    first, second, last = sys.stderr.getvalue().split("\r\033[K")[1:]
+    assert first == "time: round 1"
+    assert second.startswith("time: round 2\\n")
+    assert len(second) < 80
+    assert last == ""
+    assert "\n" not in sys.stderr.getvalue()
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])

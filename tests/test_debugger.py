@@ -243,7 +243,7 @@ def test_the_command_and_its_exit_codes(tmp_path):
     done = run(right)
     assert (done.returncode, done.stderr) == (0, "")
     assert "no fault" in done.stdout
-    done = run("--json", right, f"{wrong}:Attention")
+    done = run("--quiet", "--json", right, f"{wrong}:Attention")
     assert (done.returncode, done.stderr) == (1, "")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     wanted = {

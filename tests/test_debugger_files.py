@@ -161,7 +161,8 @@ def test_odd_files_and_the_next(tmp_path: Path) -> None:
         for name, text in ((f"odd{number}.py", source), (f"right{number}.py", RIGHT)):
             (tmp_path / name).write_text(text, encoding="utf-8", newline="")
             names.append(str(tmp_path / name))
-    ran = command("-m", "steps.step23", "--json", "--timeout", "8", *names)
+    flags = ["--json", "--timeout", "8"]
+    ran = command("-m", "steps.step23", "--quiet", *flags, *names)
     found = [json.loads(line) for line in ran.out.splitlines()]
     assert [one["file"] for one in found] == names
     assert {one["verdict"] for one in found[1::2]} == {"no fault"}

@@ -151,6 +151,37 @@ class TestWhereItGoes:
         assert file.read_text(encoding="utf-8") == page.MARK + "new"
         assert [f.name for f in tmp_path.iterdir()] == ["page.html"]
 
+    def test_it_says_where(self, tmp_path: Path) -> None:
+        ran = main("--page", str(tmp_path / "a\nb\udcff.html"))
+        assert ran.out == f"Open {tmp_path}/a\\nb\\udcff.html in a browser.\n"
+
+    def test_a_name_in_it_may_be_no_utf8(self, tmp_path: Path) -> None:
+        page.save(tmp_path / "\udcff.html", "of \udcff.py\n")
+        assert (tmp_path / "\udcff.html").read_bytes() == b"of \\udcff.py\n"
+
+    @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+    def test_a_folder_that_takes_no_files_is_told_before_the_work(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(page, "whole_page", lambda settings: pytest.fail("worked"))
+        ran = main("--page", "/proc/page.html")
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert "--page: cannot write '/proc/page.html'" in ran.err
+
+    @pytest.mark.parametrize(
+        "error", [MemoryError, KeyboardInterrupt, ZeroDivisionError]
+    )
+    def test_no_error_leaves_a_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type
+    ) -> None:
+        def fail(*_: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(os, "chmod", fail)
+        with pytest.raises(error):
+            page.save(tmp_path / "page.html", "text")
+        assert list(tmp_path.iterdir()) == []
+
     def test_anything_else_only_by_force(self, tmp_path: Path) -> None:
         file = tmp_path / "thesis.html"
         file.write_text("years of work", encoding="utf-8")

@@ -7,7 +7,7 @@ import pytest
 from program import ROOT, one_step
 from torch.nn.functional import scaled_dot_product_attention
 
-from steps import step24
+from steps import progress, step24
 from steps.attention import MultiHeadAttention
 from steps.compare import close
 from steps.pytorch import nn, torch
@@ -114,7 +114,7 @@ def test_every_way_that_is_timed_is_attention_written_as_loops(way):
     assert close(timing.task(module, x, "forward+backward")(), expected.detach())
 
 
-def test_timing_prints_ratios_first_and_no_progress_in_a_pipe(capfd):
+def test_timing_prints_ratios_first(capfd):
     ways = ("stacked wrapper", "class", "scaled_dot_product_attention")
     assert timing.run(5, "cpu", 16, (8, 16), 0.1, ways) == 0
     out, err = capfd.readouterr()
@@ -125,6 +125,22 @@ def test_timing_prints_ratios_first_and_no_progress_in_a_pipe(capfd):
     assert "16 tokens, 768 wide, 12 heads" in out
     assert out.count("holds") == 2
     assert "FAILS" not in out
+
+
+def test_timing_says_how_far_it_is(capfd, monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    ways = ("class", "scaled_dot_product_attention")
+    timing.run(5, "cpu", 16, (8,), 0.1, ways)
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.split()[0].strip(",;") for line in lines] == [
+        "preparing",
+        "time",
+        "growth",
+        "memory",
+    ]
+    with progress.quiet(True):
+        timing.run(5, "cpu", 16, (8,), 0.1, ways)
+    assert capfd.readouterr().err == ""
 
 
 def test_memory_in_a_fresh_process_is_at_least_the_scores():
@@ -143,7 +159,7 @@ def test_what_cannot_run_says_why(monkeypatch):
 
     monkeypatch.setattr(timing, "flexible", without_a_compiler)
     ways = ["class", "flex_attention"]
-    tasks, _checks, reasons = timing.prepare(ways, 8, 1, "cpu", timing.Progress())
+    tasks, _checks, reasons = timing.prepare(ways, 8, 1, "cpu", progress.Progress())
     assert set(tasks) == {("class", kind) for kind in timing.KINDS}
     assert set(reasons.values()) == {"no C++ compiler"}
 

@@ -6,12 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from program import ROOT
 
 from steps.walk.order import titles
+from steps.walk.page import MARK
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
 
@@ -76,6 +78,66 @@ def test_nothing_is_done_twice(tmp_path: Path) -> None:
     again = make(*steps, cwd=tmp_path).stdout
     assert "pip install" in again
     assert "venv .venv" not in again
+
+
+# A Python that makes an environment slowly, itself again, and keeps a record.
+SLOW = """\
+#!/bin/sh
+case "$1 $2" in
+"-m venv") echo venv >>record; sleep 1; mkdir -p .venv/bin; cp python .venv/bin/ ;;
+"-m pip") echo pip >>record; sleep 1 ;;
+gptversion.py*) echo run >>record; test -e .venv/run ;;
+*) exec '{python}' "$@" ;;
+esac
+"""
+
+
+def fresh(folder: Path) -> None:
+    """A clone in which nothing has been made yet, and `./python`, as SLOW has it."""
+    for name in ("Makefile", "requirements.txt"):
+        shutil.copy(ROOT / name, folder)
+    python = folder / "python"
+    python.write_text(SLOW.format(python=sys.executable))
+    python.chmod(0o755)
+
+
+@needs_make
+def test_two_makes_at_once_in_a_fresh_clone(tmp_path: Path) -> None:
+    fresh(tmp_path)
+    with ThreadPoolExecutor() as together:
+        both = list(
+            together.map(
+                lambda _: make("run", "PYTHON=./python", cwd=tmp_path), range(2)
+            )
+        )
+    assert [ran.returncode for ran in both] == [0, 0]
+    record = (tmp_path / "record").read_text().split()
+    assert record == ["venv", "pip", "run", "run"]
+
+
+@needs_make
+def test_make_page_takes_another_name(tmp_path: Path) -> None:
+    """argparse takes the last one; the program itself says where the page is."""
+    steps = make("--dry-run", "page", 'ARGS=--page "other page.html"', cwd=ROOT).stdout
+    assert '--page page.html --page "other page.html"' in steps
+    assert "Open" not in steps
+
+
+@needs_make
+def test_make_clean_removes_what_was_made_and_nothing_else(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    folder, file = tmp_path / ".venv", tmp_path / "page.html"
+    assert make("clean", cwd=tmp_path).returncode == 0
+    folder.mkdir()
+    file.write_text("years of work")
+    assert make("clean", cwd=tmp_path).returncode == 0
+    assert folder.exists()
+    assert file.exists()
+    (folder / "made").touch()
+    file.write_text(f"<!DOCTYPE html>\n{MARK}\n<p>")
+    assert make("clean", cwd=tmp_path).returncode == 0
+    assert not folder.exists()
+    assert not file.exists()
 
 
 def test_every_step_file_is_for_the_oldest_python() -> None:

@@ -1,6 +1,8 @@
 """The embedded token table against GPT-2's full vocabulary."""
 
 import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -133,3 +135,72 @@ def test_any_text_is_walked(text: str) -> None:
     assert "\x1b" not in ran.out
     assert "\r" not in ran.out
     assert "\t" not in ran.out
+
+
+LINES = TABLE.read_bytes().splitlines(keepends=True)
+EXCHANGED = [
+    line.replace(b" 7850", b" ?").replace(b" 3331", b" 7850").replace(b" ?", b" 3331")
+    for line in LINES
+]
+DAMAGED = {
+    "gone": None,
+    "empty": b"",
+    "cut": b"".join(LINES)[:9000],
+    "no text": bytes(range(256)) * 40,
+    "no numbers": b"".join(line.replace(b" ", b" x") for line in LINES),
+    "an id twice": b"".join(LINES) + LINES[0],
+    "an id too large": b"".join(LINES).replace(b" 7850\n", b" 78500000000000000000\n"),
+    "two ids exchanged": b"".join(EXCHANGED),
+    "a folder": "a folder",
+}
+
+
+@pytest.fixture(params=DAMAGED)
+def damaged(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """A copy of the project's table in this state, in the table's place."""
+    table, state = tmp_path / TABLE.name, DAMAGED[request.param]
+    if isinstance(state, bytes):
+        assert state != TABLE.read_bytes()
+        table.write_bytes(state)
+    elif state:
+        table.mkdir()
+    monkeypatch.setattr(tokens, "TABLE", table)
+    tokens.encoding.cache_clear()
+    yield table
+    tokens.encoding.cache_clear()
+
+
+def test_a_damaged_table_is_named_before_anything_is_printed(
+    damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(name: str) -> None:
+        raise ConnectionError(name)
+
+    monkeypatch.setattr(tiktoken, "get_encoding", offline)
+    for ran in (main(), main("--json"), one_step(1), one_step(15)):
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert damaged.name in ran.err
+        assert "git checkout" in ran.err
+    ran = main("--text", "Die Bank am Fluß")
+    assert "TIKTOKEN_CACHE_DIR" in ran.err  # no table has that
+
+
+@pytest.mark.usefixtures("damaged")
+def test_a_damaged_table_does_not_stand_in_the_way_of_the_full_vocabulary() -> None:
+    for text in ("The river bank was muddy", "the zyzzyva bank", "Die Bank am Fluß"):
+        ran = one_step(1, "--text", text)
+        assert (ran.code, ran.err) == (0, "")
+        assert not from_table(text)
+    assert tokens.encode("The river bank was muddy") == [464, 7850, 3331, 373, 39085]
+
+
+def test_the_table_with_windows_line_ends_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = tokens.ranks()
+    table = tmp_path / "table"
+    table.write_bytes(TABLE.read_bytes().replace(b"\n", b"\r\n"))
+    monkeypatch.setattr(tokens, "TABLE", table)
+    assert tokens.ranks() == right

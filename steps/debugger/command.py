@@ -9,9 +9,10 @@ from typing import NoReturn
 
 from steps.debugger import LONGEST
 from steps.debugger.result import EXIT, Diagnosis
-from steps.errors import UserError
+from steps.errors import UserError, drop
+from steps.progress import Progress, quiet
 
-FLAGS = ("--timeout", "--jobs", "--build", "--causal")
+FLAGS = ("--timeout", "--jobs", "--build", "--causal", "--no-causal")
 MOST_JOBS = 1024
 
 
@@ -95,6 +96,8 @@ def check(
     from steps.debugger.apart import side_by_side
     from steps.debugger.examine import examine_file
 
+    if not files or not all(files):
+        raise UserError("--check: takes the names of files, one or more")
     if page is not None:
         from steps.debugger.page import check_target, write_report
 
@@ -104,18 +107,24 @@ def check(
             raise UserError(f"--page: {page} is to be examined; name another file")
         check_target(page, force)
     results: list[Diagnosis] = []
+    progress = Progress()
 
     def show(found: Diagnosis) -> None:
-        if as_json:
-            print(found.json(), flush=True)
-        else:
-            print(("\n" if results else "") + str(found), flush=True)
+        progress.end()
+        told = found.json() if as_json else "\n" * bool(results) + str(found)
         results.append(found)
+        try:
+            print(told, flush=True)
+        except BrokenPipeError:  # read no further; the exit code is of all files
+            drop(sys.stdout)
+        if len(results) < len(files) and not sys.stdout.isatty():
+            progress(f"{len(results)} of {len(files)} files examined")
 
     work = []
     for file, name in map(split_target, files):
         work.append((file, partial(examine_file, file, name, build, causal, timeout)))
-    side_by_side(work, show, timeout, jobs, values=page is not None)
+    with progress:
+        side_by_side(work, show, timeout, jobs, values=page is not None)
     if page is not None:
         write_report(results, page, force)
     codes = [EXIT[found.verdict] for found in results]
@@ -124,11 +133,12 @@ def check(
 
 def step(file: str, argv: Sequence[str] | None = None) -> NoReturn:
     """`python -m steps.step23`: the lesson, or, given files, what is found in them."""
+    from steps.commandline import quietly
     from steps.walk import command
 
     given = list(sys.argv[1:] if argv is None else argv)
     if names_files(given) or given in (["-h"], ["--help"]):
-        command.quietly(lambda: main(given), argv)
+        quietly(lambda: main(given))
     command.step(file, given)
 
 
@@ -141,16 +151,13 @@ def names_files(given: list[str]) -> bool:
     both.add_argument("--json", action="store_true")
     both.add_argument("files", nargs="*")
     given = [argument for argument in given if argument not in ("-h", "--help")]
-    asked, bare = (
-        both.parse_known_intermixed_args(arguments)[0] for arguments in (given, [])
-    )
-    names = ("files", "json", *(flag.removeprefix("--") for flag in FLAGS))
-    return any(getattr(asked, name) != getattr(bare, name) for name in names)
+    files = both.parse_known_intermixed_args(given)[0].files
+    return bool(files) or bool(both.given(given) & {"--json", *FLAGS})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m steps.step23 FILE...`."""
-    from steps.walk.command import Parser
+    from steps.commandline import Parser, add_quiet
 
     parser = Parser(
         prog="steps.step23",
@@ -164,6 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--json", action="store_true", help="one JSON object a file, a line each"
     )
     add_flags(parser)
+    add_quiet(parser)
     flags = parser.parse_args(sys.argv[1:] if argv is None else argv)
     return check_flags(flags.files, flags)
 
@@ -171,12 +179,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check_flags(files: Sequence[str], flags: argparse.Namespace) -> int:
     """`check` as the flags of `add_flags`, --json and, where it is one, --page ask."""
     page = {name: getattr(flags, name) for name in ("page", "force") if name in flags}
-    return check(
-        files,
-        flags.json,
-        flags.timeout,
-        flags.build,
-        flags.causal,
-        jobs=flags.jobs,
-        **page,
-    )
+    with quiet(flags.quiet):
+        return check(
+            files,
+            flags.json,
+            flags.timeout,
+            flags.build,
+            flags.causal,
+            jobs=flags.jobs,
+            **page,
+        )

@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
+from steps.commandline import Parser, whole
 from steps.errors import UserError
-from steps.walk.command import Parser, whole
 
 
 def add_flags(parser: Parser, form: Any) -> None:

@@ -375,6 +375,6 @@ def child(task: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    from steps.walk.command import quietly
+    from steps.commandline import quietly
 
     quietly(lambda: child(json.loads(sys.argv[1])))

@@ -19,6 +19,7 @@ from typing import Any
 from steps.attention import ROLES, MultiHeadAttention, MultiHeadAttentionWrapper
 from steps.compare import Outcome, close
 from steps.layout import Table
+from steps.progress import Progress
 from steps.pytorch import loaded, nn, seeded, torch, without_numpy
 from steps.scale.cost import size
 from steps.scale.machine import check_device, named
@@ -198,17 +199,6 @@ def seconds(call: Callable[[], Any], device: str) -> float:
     return time.perf_counter() - start
 
 
-class Progress:
-    """One line on a terminal that says what is being done; nothing anywhere else."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stdout.isatty() and sys.stderr.isatty()
-
-    def __call__(self, text: str = "") -> None:
-        if self.shown:
-            print(f"\r\033[K{text[:78]}", end="", file=sys.stderr, flush=True)
-
-
 Tasks = dict[tuple[str, str], Callable[[], torch.Tensor]]  # by (way, kind)
 
 
@@ -221,7 +211,7 @@ def prepare(
     reasons: dict[tuple[str, str], str] = {}
     expected: torch.Tensor | None = None
     for way in sorted(ways, key=lambda way: way != BASE):
-        progress(f"preparing {way}")
+        progress("preparing", way)
         for kind in KINDS:
             try:
                 call = task(*make(way, length, seed, device), kind)
@@ -249,7 +239,7 @@ def prepare(
 
 
 def take_turns(
-    tasks: Tasks, device: str, budget: float, progress: Progress
+    tasks: Tasks, device: str, budget: float, progress: Progress, stage: str
 ) -> dict[tuple[str, str], list[float]]:
     """Seconds of every task in every round; as many rounds as the budget allows."""
     found: dict[tuple[str, str], list[float]] = {at: [] for at in tasks}
@@ -258,7 +248,7 @@ def take_turns(
         if turn >= LEAST and time.perf_counter() > end:
             break
         for at, call in tasks.items():
-            progress(f"round {turn + 1}: {at[0]}, {at[1]}")
+            progress(stage, f"round {turn + 1} of at most {MOST}: {at[0]}, {at[1]}")
             found[at].append(seconds(call, device))
     return found
 
@@ -340,17 +330,17 @@ def run(
 ) -> int:
     """Measure and print: 0, or 1 when a way does not give the class's output."""
     check_device(device)
-    progress = Progress()
-    tasks, checks, reasons = prepare(list(ways), length, seed, device, progress)
-    times = take_turns(tasks, device, budget, progress)
-    growing = take_turns(
-        prepare_growth(growth, seed, device), device, budget / 5, progress
-    )
-    progress("memory, in fresh processes")
-    wanted = [(way, kind, length) for way, kind in tasks]
-    wanted += [(way, "forward", T) for T in growth for way in (BASE, FUSED)]
-    memory = peaks(list(dict.fromkeys(wanted)), seed, device)
-    progress()
+    with Progress() as progress:
+        tasks, checks, reasons = prepare(list(ways), length, seed, device, progress)
+        stage = f"time, for about {budget:.0f} seconds; then growth, then memory"
+        times = take_turns(tasks, device, budget, progress, stage)
+        progress("growth; then memory")
+        more, stage = prepare_growth(growth, seed, device), "growth; then memory"
+        growing = take_turns(more, device, budget / 5, progress, stage)
+        progress("memory, each in a fresh process")
+        wanted = [(way, kind, length) for way, kind in tasks]
+        wanted += [(way, "forward", T) for T in growth for way in (BASE, FUSED)]
+        memory = peaks(list(dict.fromkeys(wanted)), seed, device)
     rounds = len(times[BASE, "forward"])
     say(
         f"One sentence of {length} tokens, {WIDTH} wide, {HEADS} heads, float32, "

@@ -16,7 +16,7 @@ from typing import Any
 from steps import tokens
 from steps.attention import ROLES, MultiHeadAttention
 from steps.compare import close
-from steps.errors import UserError
+from steps.errors import UserError, room_for
 from steps.layout import Table
 from steps.pytorch import loaded, nn, seeded, torch
 from steps.scale.machine import check_device
@@ -49,7 +49,9 @@ class Checkpoint:
         if not os.path.isfile(file):
             raise UserError(f"--weights: {file!r} is not a file")
         try:
-            self._open = safe_open(file, framework="pt")
+            asked = f"{file}, {os.path.getsize(file) / 1e9:.1f} GB"
+            with room_for(asked, "a checkpoint of fewer layers takes less"):
+                self._open = safe_open(file, framework="pt")
         except SafetensorError as error:
             raise UserError(f"{file}: is not a safetensors file ({error})") from None
         except OSError as error:

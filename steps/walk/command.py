@@ -1,52 +1,32 @@
-"""The command line of `gptversion.py` and of every step: flags, errors, exit codes.
-
-Exit codes: 0 all is well, 1 a check failed, 2 the command cannot be done as asked.
-"""
+"""The command line of `gptversion.py` and of every step: flags, and what they do."""
 
 import argparse
 import contextlib
-import errno
 import gc
 import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from steps import tokens
-from steps.errors import UserError
+from steps.commandline import (
+    Parser,
+    add_quiet,
+    answers,
+    name_of_program,
+    quietly,
+    typed,
+    whole,
+)
+from steps.errors import UserError, complain, printable, room_for
+from steps.progress import quiet
 
 SENTENCE = "The river bank was muddy"
 FOLLOWED = "bank"
 MOST_SCORES = 2**26  # elements of one (H, T, T) tensor: 256 MB in float32
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        message = message.removeprefix("argument ")
-        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
-        print(f"{self.prog}: {shown}", file=sys.stderr)
-        raise SystemExit(2)
-
-
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """A reader of whole numbers from `low` to `high`."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(
-                f"takes a whole number from {low} to {high}, not {text!r}"
-            )
-        return value
-
-    return read
 
 
 def probability(text: str) -> float:
@@ -66,7 +46,10 @@ def parser(prog: str, description: str) -> Parser:
     made = Parser(prog=prog, description=description, allow_abbrev=False)
     add = made.add_argument
     add(
-        "--text", default=SENTENCE, help="the sentence; its last token is only a target"
+        "--text",
+        type=typed,
+        default=SENTENCE,
+        help="the sentence; its last token is only a target",
     )
     add(
         "--d-in",
@@ -99,9 +82,11 @@ def parser(prog: str, description: str) -> Parser:
     )
     add(
         "--follow",
+        type=typed,
         metavar="TOKEN",
         help="the input token to follow (default: bank, else the last)",
     )
+    add_quiet(made)
     return made
 
 
@@ -154,6 +139,17 @@ def settings(flags: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return values, remark
 
 
+def room(values: dict[str, Any]) -> AbstractContextManager[None]:
+    """Where the memory does not do, say what the walk of these settings asks for."""
+    T, H = values["T"], values["H"]
+    scores = 4 * H * T * T >> 20  # MB, in float32
+    asked, less = f"{T + 1:,} tokens and {H} heads", "torch alone takes half a gigabyte"
+    if scores:
+        asked += f": one (H, T, T) tensor of scores takes {scores:,} MB"
+        less = "a shorter --text takes less"
+    return room_for(asked, less)
+
+
 def followed(
     wanted: str | None, labels: list[str], text: str, last: int
 ) -> tuple[int, str]:
@@ -181,69 +177,6 @@ def followed(
     )
 
 
-@contextlib.contextmanager
-def as_found() -> Iterator[None]:
-    """Leave the standard streams, and what the collector of garbage skips, as found."""
-    streams = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
-    errors = {name: getattr(stream, "errors", "") for name, stream in streams.items()}
-    frozen = gc.get_freeze_count()
-    try:
-        yield
-    finally:
-        for name, stream in streams.items():
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors=errors[name])
-            setattr(sys, name, stream)
-        if not frozen:
-            gc.unfreeze()
-
-
-def quietly(run: Callable[[], int], argv: Sequence[str] | None = None) -> NoReturn:
-    """Run a command to its exit code: a line for a reader's error, none for | head.
-
-    argv: None where this is the whole program, which ends with it. Called with
-    arguments, as a function, it leaves the streams and the collector as found.
-    """
-    with contextlib.nullcontext() if argv is None else as_found():
-        code = exit_code(run)
-    raise SystemExit(code)
-
-
-def exit_code(run: Callable[[], int]) -> int:
-    """What `run` returns, or the code for how it ended, once that is said."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # it was closed
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - to the end
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a console lacks becomes \\u....
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = run()
-        sys.stdout.flush()
-    except UserError as error:
-        sys.stdout.flush()
-        print(f"{name_of_program()}: {error}", file=sys.stderr)
-        code = 2
-    except BrokenPipeError:  # the reader of the pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except OSError as error:
-        if error.filename is not None or error.errno != errno.ENOSPC:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"{name_of_program()}: the output: {error.strerror}", file=sys.stderr)
-        code = 2
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        code = 130
-    return code
-
-
-def name_of_program() -> str:
-    name = os.path.basename(sys.argv[0])
-    return name if name == "gptversion.py" else f"steps.{name.removesuffix('.py')}"
-
-
 def colour_wanted() -> bool:
     """Colour on a terminal that shows it, unless NO_COLOR asks for none."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -256,10 +189,9 @@ def note_other_torch() -> None:
         from steps.pytorch import PUBLISHED_TORCH, torch
 
         if torch.__version__.partition("+")[0] != PUBLISHED_TORCH:
-            print(
+            complain(
                 f"note: the published numbers are from torch {PUBLISHED_TORCH}; "
-                f"this is {torch.__version__}",
-                file=sys.stderr,
+                f"this is {torch.__version__}"
             )
 
 
@@ -289,7 +221,8 @@ def show(
     """
     from steps import pytorch  # noqa: F401  where it is missing, nothing is printed
 
-    gc.freeze()  # what the imports made stays: no search of it for garbage
+    if name_of_program() == "gptversion.py":  # the process is ours
+        gc.freeze()  # what the imports made stays: no search of it for garbage
     from steps.layout import squeeze
     from steps.walk.order import Walk
     from steps.walk.text import LEGEND, Map, Text, closing
@@ -372,14 +305,17 @@ def step(file: str, argv: Sequence[str] | None = None, more: Any = None) -> NoRe
             more.add_flags(made, form)
         flags = made.parse_args(argv)
         values, remark = settings(flags)
-        if flags.predict:
-            from steps.walk.predict import predict
+        with room(values), quiet(flags.quiet):
+            if flags.predict:
+                from steps.walk.predict import predict
 
-            return predict(values, [number], sys.stdin, sys.stdout)
-        code = more.run(flags, values) if more is not None else None
-        return code if code is not None else show_one(number, values, flags.all, remark)
+                return predict(values, [number], answers(), sys.stdout)
+            code = more.run(flags, values) if more is not None else None
+            if code is None:
+                code = show_one(number, values, flags.all, remark)
+            return code
 
-    quietly(run, argv)
+    quietly(run)
 
 
 def asked(step: int, flags: dict[str, Any]) -> Any:
@@ -408,70 +344,93 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """`python gptversion.py`: every step in order, or one of its other forms."""
 
     def run() -> int:
-        made = parser("gptversion.py", "Multi-head attention, one shape at a time.")
-        form = made.add_mutually_exclusive_group()
-        form.add_argument("--list", action="store_true", help="name the steps and stop")
-        form.add_argument("--json", action="store_true", help="the whole walk as JSON")
-        form.add_argument(
-            "--predict", action="store_true", help="guess the shapes first"
-        )
-        form.add_argument(
-            "--page", metavar="FILE", help="the whole walk as a page, for a browser"
-        )
-        made.add_argument(
-            "--steps", type=steps_of, metavar="N-N", help="only these, as 14-20 or 15"
-        )
-        add_all(made)
-        made.add_argument(
-            "--force", action="store_true", help="let --page overwrite any file"
-        )
-        made.add_argument(
-            "--check", nargs="+", metavar="FILE", help="examine your own attention"
-        )
         from steps.debugger import command as debugger
         from steps.walk.order import titles
 
-        debugger.add_flags(made)
-        flags = made.parse_args(argv)
-        given = {
-            "--" + name.replace("_", "-")
-            for name, value in vars(flags).items()
-            if value != made.get_default(name)
-        }
-        if flags.check:
-            beside = {"--check", "--json", "--page", "--force", *debugger.FLAGS}
-            if given - beside:
-                made.error(f"{min(given - beside)}: does not go with --check")
-            return debugger.check_flags(flags.check, flags)
-        if given & set(debugger.FLAGS):
-            made.error(f"{min(given & set(debugger.FLAGS))}: belongs to --check FILE")
-        if flags.force and flags.page is None:
-            made.error("--force: belongs to --page FILE")
-        if flags.steps and (flags.list or flags.page is not None):
-            made.error("--steps: does not go with --list or --page")
-        if flags.all and (flags.list or flags.json or flags.predict or flags.page):
-            made.error("--all: belongs to the walk as text")
+        typed_in = list(sys.argv[1:] if argv is None else argv)
+        made = whole_parser()
+        flags, rest = made.parse_known_args(typed_in)
+        # Files may stand anywhere: --check --json FILE.
+        files = [name for name in rest if flags.check is not None and name[:1] != "-"]
+        if unknown := [argument for argument in rest if argument not in files]:
+            made.error(f"unrecognized arguments: {' '.join(unknown)}")
+        check_together(made, made.given(typed_in), flags)
+        if flags.check is not None:
+            return debugger.check_flags(flags.check + files, flags)
         if flags.list:
             from steps.walk.text import listing
 
             print("\n".join(listing(titles())))
             return 0
         values, remark = settings(flags)
-        numbers = flags.steps or [title.number for title in titles()]
-        if flags.json:
-            from steps.walk.document import write
+        with room(values), quiet(flags.quiet):
+            return walk(flags, values, remark)
 
-            return write(values, sys.stdout, numbers)
-        if flags.predict:
-            from steps.walk.predict import predict
+    quietly(run)
 
-            return predict(values, numbers, sys.stdin, sys.stdout)
-        if flags.page is not None:
-            from steps.walk.page import write_page
 
-            write_page(values, flags.page, flags.force)
-            note_other_torch()
-            return 0
-        return show(numbers, values, flags.all, remark)
+def walk(flags: argparse.Namespace, values: dict[str, Any], remark: str) -> int:
+    """The walk in the form that is asked for; its exit code."""
+    from steps.walk.order import titles
 
-    quietly(run, argv)
+    numbers = flags.steps or [title.number for title in titles()]
+    if flags.json:
+        from steps.walk.document import write
+
+        return write(values, sys.stdout, numbers)
+    if flags.predict:
+        from steps.walk.predict import predict
+
+        return predict(values, numbers, answers(), sys.stdout)
+    if flags.page is not None:
+        from steps.walk.page import write_page
+
+        write_page(values, flags.page, flags.force)
+        print(f"Open {printable(os.path.abspath(flags.page))} in a browser.")
+        note_other_torch()
+        return 0
+    return show(numbers, values, flags.all, remark)
+
+
+def whole_parser() -> Parser:
+    """The flags of `gptversion.py`."""
+    from steps.debugger import command as debugger
+
+    made = parser("gptversion.py", "Multi-head attention, one shape at a time.")
+    form = made.add_mutually_exclusive_group()
+    form.add_argument("--list", action="store_true", help="name the steps and stop")
+    form.add_argument("--json", action="store_true", help="the whole walk as JSON")
+    form.add_argument("--predict", action="store_true", help="guess the shapes first")
+    form.add_argument(
+        "--page", metavar="FILE", help="the whole walk as a page, for a browser"
+    )
+    made.add_argument(
+        "--steps", type=steps_of, metavar="N-N", help="only these, as 14-20 or 15"
+    )
+    add_all(made)
+    made.add_argument(
+        "--force", action="store_true", help="let --page overwrite any file"
+    )
+    made.add_argument(
+        "--check", nargs="*", metavar="FILE", help="examine your own attention"
+    )
+    debugger.add_flags(made)
+    return made
+
+
+def check_together(made: Parser, given: set[str], flags: argparse.Namespace) -> None:
+    """Refuse flags that do not go together."""
+    from steps.debugger.command import FLAGS
+
+    if flags.check is not None:
+        beside = {"--check", "--json", "--page", "--force", "--quiet", *FLAGS}
+        if given - beside:
+            made.error(f"{min(given - beside)}: does not go with --check")
+    elif given & set(FLAGS):
+        made.error(f"{min(given & set(FLAGS))}: belongs to --check FILE")
+    if flags.force and flags.page is None:
+        made.error("--force: belongs to --page FILE")
+    if flags.steps and (flags.list or flags.page is not None):
+        made.error("--steps: does not go with --list or --page")
+    if flags.all and given & {"--list", "--json", "--predict", "--page"}:
+        made.error("--all: belongs to the walk as text")

@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from steps.layout import Drawing, Table
+from steps.progress import Progress
 from steps.walk.order import Block, Walk
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def write(settings: Mapping[str, Any], out: TextIO, numbers: list[int]) -> int:
             for entry in entries
         ]
 
-    for block in Walk(settings, keep_calls=True).blocks(numbers):
-        made = {
+    def made(block: Block) -> dict[str, Any]:
+        return {
             **words(block),
             "code": [[code.text, code.here] for code in block.code],
             "tensors": tensors(block.entries, block),
@@ -73,8 +74,12 @@ def write(settings: Mapping[str, Any], out: TextIO, numbers: list[int]) -> int:
                 for turn in block.wrong_turns
             ],
         }
-        steps.append(made)
-        holds = holds and all(check.holds for check in block.checks)
+
+    with Progress() as progress:
+        for block in Walk(settings, keep_calls=True).blocks(numbers):
+            progress(f"step {block.title.number} of {numbers[-1]}")
+            steps.append(made(block))
+            holds = holds and all(check.holds for check in block.checks)
     from steps.pytorch import torch
 
     whole = {"torch": torch.__version__, "seed": settings["seed"], "steps": steps}

@@ -24,7 +24,6 @@ Each function's signature is its list of needs: settings, sizes, and whatever ea
 steps made, by name.
 """
 
-import ast
 import importlib
 import re
 import sys
@@ -36,6 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from steps.errors import shortage
 from steps.layout import Drawing, Table
 from steps.walk.source import Source, fill_in, trace_of
 
@@ -188,7 +188,7 @@ def titles() -> list[Title]:
         int(p.stem[4:]) for p in STEPS.glob("step*.py") if p.stem[4:].isdigit()
     )
     sources = {number: Source.of(str(STEPS / f"step{number}.py")) for number in numbers}
-    return [title_of(n, ast.get_docstring(s.tree) or "") for n, s in sources.items()]
+    return [title_of(n, s.doc()) for n, s in sources.items()]
 
 
 def title_of(number: int, doc: str) -> Title:
@@ -268,8 +268,7 @@ class Walk:
 
     def _run(self, title: Title, show: bool) -> Block:
         module = importlib.import_module(title.module)
-        doc = module.__doc__ or ""
-        block = Block(title, says_of(doc))
+        block = Block(title, says_of(title.source.doc()))
         self.known.update(self.call(title, module.step, block if show else None))
         block.tokens = list(self.known.get("inputs", []))
         block.follow, block.head_dim = self.known["follow"], self.known["D"]
@@ -286,7 +285,7 @@ class Walk:
         local = {**self.known, "record": block.entries}
         claims = importlib.import_module(title.claims)
         for function in wrong_turns(module):
-            parts = (function.__doc__ or "").split("\n\n")
+            parts = title.source.doc(function.__name__).split("\n\n")
             says, why = (" ".join(part.split()) for part in (*parts, "")[:2])
             turn = WrongTurn(function.__name__, says, why)
             made = self.call(title, function, turn)
@@ -346,6 +345,8 @@ class Walk:
                 outputs = {name: result[name] for name in names if name in result}
             except raises as error:
                 assert isinstance(part, WrongTurn)
+                if shortage(error):
+                    raise  # that is nothing to learn from
                 reason = str(error).strip().partition("\n")[0]
                 part.error = f"{type(error).__name__}: {reason}"
                 place = trace_of(error, source.file)

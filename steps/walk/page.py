@@ -17,16 +17,15 @@ import html
 import json
 import os
 import re
-import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from steps.errors import UserError
+from steps.progress import Progress
 from steps.walk.order import Walk, WrongWalk, titles
-from steps.walk.text import LEGEND, LETTERS, ORIGINS
+from steps.walk.text import LETTERS, MEASURED, ORIGINS
 
 WEB = Path(__file__).with_name("web")
 MARK = "<!-- multi-head attention, one shape at a time: made by gptversion.py -->"
@@ -51,7 +50,6 @@ SCRIPTS = (
     "steps.js",
     "main.js",
 )
-PATIENCE = 2.0  # seconds after which a reader is told that it goes on
 STEPS_OF_TURN = (5, 14, 15, 16, 17, 18, 19)  # what the wrong turn is drawn with
 
 
@@ -98,6 +96,11 @@ def check_target(path: str, force: bool) -> None:
                 f"--page: {str(target)!r} exists and is no page made by this program; "
                 "give another name, or --force to overwrite it"
             )
+    try:
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise unwritable(target, error) from None
 
 
 def save(target: Path, text: str) -> None:
@@ -107,18 +110,22 @@ def save(target: Path, text: str) -> None:
         handle, made = tempfile.mkstemp(
             dir=target.parent, prefix=".page-", suffix=".html"
         )
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:  # a name may be no UTF-8
+            file.write(text.encode(errors="backslashreplace"))
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(made, 0o666 & ~mask)  # mkstemp's files are the owner's alone
         os.replace(made, target)
+        made = ""
     except OSError as error:
-        if made and os.path.exists(made):
+        raise unwritable(target, error) from None
+    finally:
+        if made:
             os.remove(made)
-        raise UserError(
-            f"--page: cannot write {str(target)!r}: {error.strerror}"
-        ) from None
+
+
+def unwritable(target: Path, error: OSError) -> UserError:
+    return UserError(f"--page: cannot write {str(target)!r}: {error.strerror}")
 
 
 def whole_page(settings: Mapping[str, Any]) -> str:
@@ -133,13 +140,11 @@ def whole_walk(settings: Mapping[str, Any]) -> dict[str, Any]:
     from steps.walk.picture import picture
 
     numbers = [title.number for title in titles()]
-    started, told = time.monotonic(), False
     right, wrong = Gathered(), Gathered()
-    for block in Walk(settings, keep_calls=True).blocks(numbers):
-        right.block(block)
-        if time.monotonic() - started > PATIENCE and sys.stderr.isatty() and not told:
-            told = True
-            print(f"step {block.title.number} of {numbers[-1]} ...", file=sys.stderr)
+    with Progress() as progress:
+        for block in Walk(settings, keep_calls=True).blocks(numbers):
+            progress(f"step {block.title.number} of {numbers[-1]}")
+            right.block(block)
     numbers = [number for number in numbers if number in STEPS_OF_TURN]
     for block in WrongWalk(settings, keep_calls=True).blocks(numbers):
         wrong.block(block)
@@ -197,7 +202,7 @@ def turn_of(swaps: Mapping[int, Any]) -> dict[str, Any]:
 def legend() -> list[str | list[str]]:
     """What the words and letters mean: sentences, and each term with its meaning."""
     return [
-        LEGEND[0],
+        MEASURED + ".",
         *map(list, ORIGINS.items()),
         "Axes:",
         *map(list, LETTERS.items()),

@@ -57,6 +57,11 @@ class Source:
             SOURCES[key] = cls(file, lines)
         return SOURCES[key]
 
+    def doc(self, function: str = "") -> str:
+        """A docstring as it stands in the file: python -OO keeps none in memory."""
+        node = self._functions[function] if function else self.tree
+        return ast.get_docstring(node) or ""
+
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The node around each node."""

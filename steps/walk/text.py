@@ -59,8 +59,9 @@ LETTERS = {
     "V": "ids of the vocabulary",
     "context_length": "positions there is room for",
 }
+MEASURED = "Where a tensor's numbers come from is measured as its statement runs"
 LEGEND = (
-    "Where a tensor's numbers come from is measured as its statement runs. "
+    f"{MEASURED}. "
     + "; ".join(f"{origin}: {words}" for origin, words in ORIGINS.items())
     + ".",
     "Axes: B sentences, T tokens, H heads, D numbers per head; H*D is one axis, the "
