@@ -23,7 +23,7 @@ def test_at_most_300_kilobytes(made: Path) -> None:
 
 def test_the_same_bytes_again(made: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.html"
-    ran = command(PROGRAM, "--page", str(other), PYTHONHASHSEED="7")
+    ran = command(PROGRAM, "--quiet", "--page", str(other), PYTHONHASHSEED="7")
     assert (ran.code, ran.err) == (0, "")
     assert other.read_bytes() == made.read_bytes()
 
