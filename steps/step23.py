@@ -11,7 +11,7 @@ What is said of it, and checked: steps/claims/step23.py
 """
 
 from steps.attention import MultiHeadAttention
-from steps.debugger.planted import PlantedAttention
+from steps.debugger.planted import PlantedAttention, mended
 from steps.pytorch import loaded, seeded, torch
 
 
@@ -20,10 +20,12 @@ def step(x_batch, mha_weights, context_length, d_in, H, D, seed):
     with seeded(seed):  # for the weights they are made with, which are replaced
         right = MultiHeadAttention(d_in, d_out, context_length, 0.0, H)
         planted = PlantedAttention(d_in, d_out, context_length, 0.0, H)
-    loaded(right, mha_weights)
-    loaded(planted, mha_weights)
+        repaired = mended()(d_in, d_out, context_length, 0.0, H)
+    for module in (right, planted, repaired):
+        loaded(module, mha_weights)
     right_contexts = right(x_batch)  # (B, T, d_out)
     planted_contexts = planted(x_batch)  # (B, T, d_out)
+    repaired_contexts = repaired(x_batch)  # (B, T, d_out)
     return locals()
 
 

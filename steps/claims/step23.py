@@ -1,60 +1,39 @@
-"""What is said of step 23: what a listing of shapes shows, and what the debugger."""
+"""What is said of step 23: a fault that no shape shows, one that a listing finds."""
 
 import inspect
-from functools import cache
 
-from steps.attention import MultiHeadAttention
 from steps.compare import close, differ, equal
-from steps.debugger import diagnose
-from steps.debugger.planted import PlantedAttention
-from steps.layout import Table
+from steps.debugger.planted import REPAIR, PlantedAttention
+from steps.layout import Drawing
 from steps.pytorch import torch
 from steps.words import count
 
-SHOWN = ("right_contexts", "planted_contexts")
+SHOWN = ("right_contexts",)
 BRIEF = SHOWN
-
-
-@cache
-def found():
-    return diagnose(PlantedAttention)
 
 
 def look(right_contexts, planted_contexts):
     near = torch.isclose(planted_contexts, right_contexts, rtol=1e-5, atol=1e-6)
     wrong, rows = int((~near.all(dim=-1)).sum()), near[..., 0].numel()
+    how_many = f"{wrong} of {count(rows, 'row')}" if wrong else "no row"
     return (
-        f"two outputs of one shape, {tuple(planted_contexts.shape)}. "
-        f"{wrong or 'None'} of the planted class's {count(rows, 'row')} "
-        f"{'holds' if wrong == 1 else 'hold'} wrong numbers; the first wrong line of "
-        f"steps/debugger/planted.py is line {found().line}."
+        f"two outputs of one shape, {tuple(planted_contexts.shape)}, in which "
+        f"{how_many} {'differ' if wrong > 1 else 'differs'}. The first wrong line of "
+        f"steps/debugger/planted.py is {min(REPAIR)}."
     )
 
 
 def notes(right_contexts, head_queries, B, T, H, D):
-    report = found()
-    sizes = report.examined.removeprefix("PlantedAttention")
     yield (
-        "planted_contexts",
-        f"The debugger made the class at sizes of its own, all different, {sizes}. "
-        "Every shape is right; the last column is what the numbers say, compared "
-        "with every stage of attention, worked out plainly from the class's own "
-        "queries, keys and values.",
+        "right_contexts",
+        "Every shape is right. view counts the numbers off as they are stored, token "
+        "by token. What mends it, line by line, run here as repaired_contexts:",
     )
-    rows = []
-    for row in report.trace:
-        if not row["name"]:
-            continue
-        shape = "(" + ", ".join(map(str, row["shape"])) + ")"
-        rows.append((str(row["line"]), row["name"], shape, report.holds(row)))
-    yield "planted_contexts", Table(("line", "name", "shape", "holds"), tuple(rows))
-    yield "planted_contexts", f"Line {report.line}: {report.statement}"
-    yield "planted_contexts", report.message
-    yield "planted_contexts", f"The right form: {report.expected}."
+    yield "right_contexts", Drawing(tuple(changes()))
     if H == 1 or T == 1:
         one = "one head" if H == 1 else "one token"
         yield (
-            "planted_contexts",
+            "right_contexts",
             f"With {one}, as here, that view is the right split by chance: the fault "
             "makes no number wrong at these sizes, and is found at the debugger's own.",
         )
@@ -69,7 +48,24 @@ def notes(right_contexts, head_queries, B, T, H, D):
         )
 
 
-def checks(x_batch, right, planted, right_contexts, planted_contexts, B, T, H, D):
+def changes():
+    """The lines of the repair, like ones together, from where they differ on."""
+    lines, start = inspect.getsourcelines(PlantedAttention)
+    alike = {}
+    for line, new in REPAIR.items():
+        old = lines[line - start].rstrip()
+        same = next(i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
+        same = old.rfind(".", 0, same)  # from the call on in which they differ
+        alike.setdefault((old[same:], new[same:]), []).append(str(line))
+    for (old, new), at in alike.items():
+        yield f"line{'s' * (len(at) > 1)} {', '.join(at)}: {old}"
+        yield f"  -> {new}"
+
+
+def checks(
+    x_batch, right, planted, right_contexts, planted_contexts, repaired_contexts,
+    head_queries, B, T, H, D,
+):  # fmt: skip
     yield (
         "the planted class returns the right shape",
         equal(tuple(planted_contexts.shape), tuple(right_contexts.shape)),
@@ -97,13 +93,11 @@ def checks(x_batch, right, planted, right_contexts, planted_contexts, B, T, H, D
         "transpose(2, 3) makes (B, T, D, H) without an error",
         equal(tuple(by_token.transpose(2, 3).shape), (B, T, D, H)),
     )
-    lines, start = inspect.getsourcelines(PlantedAttention)
-    at = next(i for i, text in enumerate(lines) if "head_queries = " in text)
     yield (
-        "the debugger names the planted class's first wrong line",
-        equal(found().line, start + at),
+        "transpose(1, 2) in its place gives the queries of step 15",
+        close(by_token.transpose(1, 2), head_queries),
     )
     yield (
-        "the debugger finds no fault in the class of step 21",
-        equal(diagnose(MultiHeadAttention).verdict, "no fault"),
+        "with the lines changed the planted class gives the right output",
+        close(repaired_contexts, right_contexts),
     )

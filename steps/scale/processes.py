@@ -259,8 +259,8 @@ def share(
     from steps.attention import ROLES
 
     with torch.no_grad():
-        mha, _, x, *_ = step24.step(token_ids, seed)
-        mha, x = mha.to(device), x.to(device)
+        made = step24.step(token_ids, seed)
+        mha, x = made["mha"].to(device), made["x"].to(device)
         alone = mha(x)
         names = (*ROLES, "out_proj")
         whole = {name: mha.get_parameter(f"{name}.weight").clone() for name in names}
