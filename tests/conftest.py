@@ -94,7 +94,7 @@ def browser() -> Iterator[Any]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The default page."""
     file = tmp_path_factory.mktemp("page") / "page.html"
-    ran = main("--page", str(file))
+    ran = main("--quiet", "--page", str(file))
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("Open ")
     return file

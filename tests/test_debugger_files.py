@@ -214,9 +214,9 @@ def test_names_that_no_terminal_should_be_given(tmp_path: Path) -> None:
             told = [json.loads(line)["file"] for line in shown.splitlines()]
             assert told == [os.fsdecode(file) for file in files]
         else:
-            shown = shown.replace("\n", "")
+            shown = "".join(shown.split())  # wherever a line was broken
             for name in (r"new\nline", r"bell\x07", r"red\x1b[31m", r"byte\udcff"):
-                assert f"{name}.py: cannot tell" in shown
+                assert f"{name}.py:cannottell" in shown
 
 
 # ------------------------------------------------------------- in the same process
