@@ -249,6 +249,10 @@ def show(
 
 def show_one(number: int, values: dict[str, Any], everything: bool, remark: str) -> int:
     """Print one step, as in the whole run, after a few lines that it needs alone."""
+    if number > 2:  # the first two are plain lists
+        from steps import pytorch  # noqa: F401
+    if name_of_program() == f"steps.step{number}":  # as above
+        gc.freeze()
     from steps.walk.order import Walk
     from steps.walk.text import Text, before
 
