@@ -115,11 +115,7 @@ class Text:
 
     def lines(self, paragraphs: Sequence[str]) -> list[str]:
         """Paragraphs of the title or of what stands before a step alone."""
-        return [
-            line
-            for text in paragraphs
-            for line in (self._wrap(text) if not text.startswith(" ") else [text])
-        ]
+        return [line for text in paragraphs for line in self._wrap(text)]
 
     def block(self, block: Block) -> str:
         """One step, from its heading to its checks."""
