@@ -4,11 +4,61 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from steps.debugger.arguments import plain
+from steps.debugger.load import first_line
+from steps.errors import UserError
 from steps.pytorch import nn, torch
+
+
+@dataclass(frozen=True)
+class Call:
+    """What the reader says that forward is given: the text between its parentheses.
+
+    In it x is the input (B, T, d_in), B and T are its sizes, torch is torch, and
+    `names` are the file's own.
+    """
+
+    text: str
+    names: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        try:
+            found = ast.parse(f"f({self.text}\n)", mode="eval").body
+        except (SyntaxError, ValueError):
+            found = None
+        if not isinstance(found, ast.Call) or not isinstance(found.func, ast.Name):
+            raise UserError(
+                f"--call: {self.text!r} is not what stands between the parentheses of "
+                'a call, such as "x, mask=None"'
+            )
+
+    def arguments(self, x: torch.Tensor) -> tuple[tuple, dict[str, Any]]:
+        """(args, kwargs) for this x, the same random numbers every time."""
+        B, T = (x.shape[0] if x.dim() == 3 else 1), x.shape[-2]
+        known = {**self.names, "torch": torch, "x": x, "B": B, "T": T}
+        known["f"] = lambda *args, **kwargs: (args, kwargs)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(3)
+            try:
+                args, kwargs = eval(f"f({self.text}\n)", known)
+            except (Exception, SystemExit) as error:
+                raise UserError(
+                    f"--call: {self.text!r} raises {first_line(error)}"
+                ) from None
+
+        def like_x(value: Any) -> Any:  # numbers as the module's own, float64 mostly
+            floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+            return value.to(x.dtype) if floating else value
+
+        return (
+            tuple(map(like_x, args)),
+            {name: like_x(value) for name, value in kwargs.items()},
+        )
+
 
 NO_CAUSAL_MASK = re.compile(r"pad|head|context|encoder|memory|cross|use")
 

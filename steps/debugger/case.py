@@ -11,7 +11,7 @@ from typing import Any
 
 from steps.debugger.arguments import Sizes
 from steps.debugger.build import Built, make_lazy, owner_of, prepare
-from steps.debugger.calls import invented, is_mask
+from steps.debugger.calls import Call, invented, is_mask
 from steps.debugger.file import File
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge, stages_read
 from steps.debugger.load import first_line
@@ -55,6 +55,10 @@ class Case:
     plain: dict[Node, str] = field(default_factory=dict)
     judgement: Judgement | None = None  # None where no heads are found
     notes: list[str] = field(default_factory=list)
+    risks: list[dict[str, Any]] = field(default_factory=list)  # see Diagnosis
+    tried: list[str] = field(default_factory=list)  # settings that were run, and right
+    not_tried: list[str] = field(default_factory=list)  # and those that were not
+    asked_call: Call | None = None  # what the reader says that forward is given
     by_caller: bool = False  # whether only a mask that forward is given makes it causal
     takes_mask: bool = False  # whether forward has a parameter for one
     made_up: str = ""  # parameters of forward that were guessed at, such as angles
@@ -184,12 +188,32 @@ class Case:
         """The same case, not run yet, with another way to call forward."""
         made = copy.copy(self)
         made.said, made.how, made.judgement = said, how, None
-        made.notes = list(self.notes)
+        made.notes, made.risks = list(self.notes), list(self.risks)
+        made.tried, made.not_tried = list(self.tried), list(self.not_tried)
         return made
+
+    def risk(
+        self, at: Node | Place | None, kind: str, setting: str, message: str
+    ) -> None:
+        """Note what is right here and wrong in a setting that nobody asked for.
+
+        setting: "half", "device", "indivisible", "large_scores", ...; message: a whole
+        sentence that does not name the line.
+        """
+        place = at.entry.place if isinstance(at, Node) else at
+        line = place.line if place is not None else None
+        risk = {"line": line, "kind": kind, "setting": setting, "message": message}
+        if risk not in self.risks:
+            self.risks.append(risk)
 
 
 def make_case(
-    module: nn.Module, file: str, sizes: Sizes, built: Built | None, causal: bool | None
+    module: nn.Module,
+    file: str,
+    sizes: Sizes,
+    built: Built | None,
+    causal: bool | None,
+    call: Call | None = None,
 ) -> Case:
     generator = torch.Generator().manual_seed(11)
     shape = sizes.B, sizes.T, sizes.d_in
@@ -217,7 +241,8 @@ def make_case(
         hidden,
         {path: t for path, t in state.items() if is_weight(state, path)},
         by_caller=causal is None and claims and not own,
-        made_up=", ".join(invented(module)),
+        made_up="" if call else ", ".join(invented(module)),
+        asked_call=call,
     )
 
 

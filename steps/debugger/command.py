@@ -12,7 +12,10 @@ from steps.debugger.result import EXIT, Diagnosis
 from steps.errors import UserError, drop
 from steps.progress import Progress, quiet
 
-FLAGS = ("--timeout", "--jobs", "--build", "--causal", "--no-causal")
+FLAGS = (
+    *("--timeout", "--jobs", "--build", "--call", "--causal", "--no-causal"),
+    *("--quick", "--strict"),
+)
 MOST_JOBS = 1024
 
 
@@ -60,6 +63,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help='how to make the module, such as "MyAttention(12, heads=3)"',
     )
     parser.add_argument(
+        "--call",
+        metavar="ARGUMENTS",
+        help='what forward is given, such as "x, context=torch.randn(B, 5, 32)"',
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="do not look for the change that mends a fault",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="a risk counts as a fault: exit 1"
+    )
+    parser.add_argument(
         "--causal",
         action=argparse.BooleanOptionalAction,
         default=None,
@@ -84,14 +100,19 @@ def check(
     page: str | None = None,
     force: bool = False,
     jobs: int | None = None,
+    call: str | None = None,
+    quick: bool = False,
+    strict: bool = False,
 ) -> int:
     """Examine each file, `my_attention.py` or `my_attention.py:ClassName`, and print.
 
     page: a file for what was found as a page, too; force: overwrite any file there.
     jobs: how many files are examined at once; None: one a processor.
+    build, call: how the module is made, and what forward is given.
+    quick: do not look for the change that mends a fault.
 
-    Returns 0 when no fault was found in any, 1 when one has a fault, 2 when one could
-    not be examined (and none has a fault).
+    Returns 0 when no fault was found in any, 1 when one has a fault (or, if strict, a
+    risk), 2 when one could not be examined (and none has a fault).
     """
     from steps.debugger.apart import side_by_side
     from steps.debugger.examine import examine_file
@@ -122,12 +143,14 @@ def check(
 
     work = []
     for file, name in map(split_target, files):
-        work.append((file, partial(examine_file, file, name, build, causal, timeout)))
+        how = partial(examine_file, file, name, build, causal, timeout, call, quick)
+        work.append((file, how))
     with progress:
         side_by_side(work, show, timeout, jobs, values=page is not None)
     if page is not None:
         write_report(results, page, force)
     codes = [EXIT[found.verdict] for found in results]
+    codes += [1 for found in results if strict and found.risks]
     return 1 if 1 in codes else max(codes, default=0)
 
 
@@ -187,5 +210,8 @@ def check_flags(files: Sequence[str], flags: argparse.Namespace) -> int:
             flags.build,
             flags.causal,
             jobs=flags.jobs,
+            call=flags.call,
+            quick=flags.quick,
+            strict=flags.strict,
             **page,
         )

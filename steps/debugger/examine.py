@@ -1,7 +1,8 @@
 """From a file or a module to a diagnosis."""
 
 import inspect
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from steps.debugger import LONGEST
 from steps.debugger.arguments import Sizes, meaning, role_by_words, unfilled
 from steps.debugger.build import Built, build, build_from, hidden_modules
+from steps.debugger.calls import Call
 from steps.debugger.case import Case, copy_of, make_case
 from steps.debugger.contain import contained
 from steps.debugger.load import (
@@ -32,25 +34,50 @@ from steps.errors import UserError
 from steps.pytorch import nn, torch
 
 
+@dataclass
+class Asked:
+    """What the reader says of the examination."""
+
+    causal: bool | None = None  # whether it must be causal; None: what it claims
+    quick: bool = False
+    call: Call | None = None
+
+    def examine(
+        self, module: nn.Module, file: str, sizes: Sizes, built: Built | None
+    ) -> Diagnosis:
+        """The diagnosis of a module that was made."""
+        case = make_case(module, file, sizes, built, self.causal, self.call)
+        return examine(case)
+
+
 def examine_file(
     path: str,
     name: str | None = None,
     expression: str | None = None,
     causal: bool | None = None,
     timeout: float = 30,
+    call: str | None = None,
+    quick: bool = False,
 ) -> Diagnosis:
-    """Examine a file's attention class, the class `name` or what `expression` makes."""
+    """Examine a file's attention class, the class `name` or what `expression` makes.
+
+    call: what forward is given, as text; see `steps.debugger.calls.Call`.
+    quick: do not look for the change that mends a fault.
+    """
     file = Path(path).absolute()
 
     def find() -> Diagnosis:
         module, problem = import_file(file)
+        asked = Asked(causal, quick)
+        if call is not None:
+            asked.call = Call(call, vars(module))
         if expression is not None:
             built = build_from(expression, vars(module))
-            result = examine_instance(own_copy(unwrapped(built)), causal, expression)
+            result = examine_instance(own_copy(unwrapped(built)), asked, expression)
         elif problem and not classes_in(module):
             raise UserError(problem)
         else:
-            result = examine_classes(module, str(file), name, causal)
+            result = examine_classes(module, str(file), name, asked)
         if problem:
             result.notes.append(f"Running the file stops early: {problem}.")
         return result
@@ -59,7 +86,11 @@ def examine_file(
 
 
 def examine_module(
-    module: Any, causal: bool | None = None, timeout: float = 30
+    module: Any,
+    causal: bool | None = None,
+    timeout: float = 30,
+    call: str | None = None,
+    quick: bool = False,
 ) -> Diagnosis:
     """Examine an instance or a class that lives in this process."""
     cls = module if isinstance(module, type) else type(module)
@@ -72,15 +103,21 @@ def examine_module(
         module = unwrapped(module)
         cls = type(module)
     file = file_of(cls)
+    asked = Asked(causal, quick)
+    if call is not None:
+        names = (
+            vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+        )
+        asked.call = Call(call, names)
     result = Diagnosis(file, "cannot tell")
     with contained(), torch.inference_mode(False):
         try:
             with limited(timeout):
                 if isinstance(module, type):
-                    result = examine_class(module, file, causal)
+                    result = examine_class(module, file, asked)
                 else:
                     name = type(module).__name__
-                    result = examine_instance(own_copy(module), causal, name)
+                    result = examine_instance(own_copy(module), asked, name)
         except (TooLong, TooMuch, UserError) as error:
             result.message = ended_by(error, file, timeout)
         except SystemExit as error:
@@ -150,7 +187,7 @@ def file_of(cls: type) -> str:
 
 
 def examine_classes(
-    module: ModuleType, file: str, name: str | None, causal: bool | None
+    module: ModuleType, file: str, name: str | None, asked: Asked
 ) -> Diagnosis:
     classes = classes_in(module)
     if name is not None:
@@ -158,7 +195,7 @@ def examine_classes(
         if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
             known = ", ".join(c.__name__ for c in classes) or "none"
             raise UserError(f"has no nn.Module class {name!r}; it has: {known}")
-        return examine_class(cls, file, causal)
+        return examine_class(cls, file, asked)
     if not classes:
         raise UserError("has no nn.Module class with a forward")
     choice = ordered(classes)
@@ -168,7 +205,7 @@ def examine_classes(
     problems = []
     for cls in promising:
         try:
-            result = examine_class(cls, file, causal)
+            result = examine_class(cls, file, asked)
         except UserError as error:
             problems.append(str(error))
             continue
@@ -187,7 +224,7 @@ def examine_classes(
     return first
 
 
-def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
+def examine_class(cls: type, file: str, asked: Asked) -> Diagnosis:
     sizes = Sizes()
     try:
         built = build(cls, sizes)
@@ -210,7 +247,7 @@ def examine_class(cls: type, file: str, causal: bool | None) -> Diagnosis:
             f"the constructor of {cls.__name__} never calls super().__init__()"
         )
     refuse_unhashable(built.module)
-    return examine_built(cls, fitted(cls, built), file, causal)
+    return examine_built(cls, fitted(cls, built), file, asked)
 
 
 def fitted(cls: type, built: Built) -> Built:
@@ -223,8 +260,8 @@ def fitted(cls: type, built: Built) -> Built:
     return built
 
 
-def examine_built(cls: type, built: Built, file: str, causal: bool | None) -> Diagnosis:
-    result = examine(make_case(built.module, file, built.sizes, built, causal))
+def examine_built(cls: type, built: Built, file: str, asked: Asked) -> Diagnosis:
+    result = asked.examine(built.module, file, built.sizes, built)
     if result.verdict != "fault":
         return result
     if built.guessed and " raises " in result.message:
@@ -235,7 +272,7 @@ def examine_built(cls: type, built: Built, file: str, causal: bool | None) -> Di
         and "embedding dimension" in result.message
     ):
         square = build(cls, Sizes(d_in=Sizes().d_out))
-        result = examine(make_case(square.module, file, square.sizes, square, causal))
+        result = asked.examine(square.module, file, square.sizes, square)
         result.notes.append(
             "It takes d_in and d_out, and works only where they are equal."
         )
@@ -255,7 +292,7 @@ def at_width_of_layers(cls: type, built: Built) -> Built:
     return build(cls, sizes)
 
 
-def examine_instance(module: nn.Module, causal: bool | None, said: str) -> Diagnosis:
+def examine_instance(module: nn.Module, asked: Asked, said: str) -> Diagnosis:
     file = file_of(type(module))
     best: Diagnosis | None = None
     for sizes in sizes_of(module):
@@ -264,7 +301,7 @@ def examine_instance(module: nn.Module, causal: bool | None, said: str) -> Diagn
                 "has room for one token only, and one token shows no order: make it "
                 "with a longer context"
             )
-        result = examine(make_case(copy_of(module), file, sizes, None, causal))
+        result = asked.examine(copy_of(module), file, sizes, None)
         result.examined = result.examined or said
         if result.verdict == "no fault":
             return result

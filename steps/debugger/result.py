@@ -53,7 +53,19 @@ class Diagnosis:
     message: str = ""
     trace: list[dict[str, Any]] = field(default_factory=list)
     examined: str = ""  # the class, and how it was built
-    notes: list[str] = field(default_factory=list)  # what was proved, or remarked
+    proof: str = ""  # what was run that shows the fault, or that there is none
+    repair: list[dict[str, Any]] | None = (
+        None  # "line", "new": the line as it must read
+    )
+    also: list[list[dict[str, Any]]] = field(default_factory=list)  # other such repairs
+    risks: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # line kind setting message
+    tried: list[str] = field(default_factory=list)  # settings in which it was run
+    not_tried: list[str] = field(
+        default_factory=list
+    )  # arguments and sizes that were not
+    notes: list[str] = field(default_factory=list)  # what was remarked
     seen_at: int | None = None  # where a fault of the constructor shows in forward
     node: "Node | None" = None  # the operation at fault, in memory only
 
