@@ -238,7 +238,7 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "old, new",
+    ("old", "new"),
     [
         ("            x = block(x)", "            y = block(x)"),
         ("self.norm(x)", "self.norm(x + x.mean(1, keepdim=True))"),
