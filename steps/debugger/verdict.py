@@ -20,10 +20,12 @@ from steps.debugger.probes import (
     outputs,
     random_in_eval,
 )
+from steps.debugger.repair import Repair, find
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, place_of
 from steps.errors import UserError
 from steps.pytorch import torch
+from steps.walk.source import Place
 
 # A size given where a pair of them, a layer or a config was wanted.
 OTHER_KIND = re.compile(
@@ -50,7 +52,7 @@ def conclude(case: Case, quick: bool = False) -> Diagnosis:
         else:
             result.notes += remarks(case)
     elif result.verdict == "fault" and not result.proof:
-        result = proved(case, result)
+        result = proved(case, result, quick)
     result.examined = described(case)
     result.risks, result.tried = case.risks, case.tried
     result.not_tried = case.not_tried
@@ -65,8 +67,11 @@ UNUSUAL = re.compile(
 )
 
 
-def proved(case: Case, finding: Diagnosis) -> Diagnosis:
-    """The finding with its proof; cannot tell where there is none."""
+def proved(case: Case, finding: Diagnosis, quick: bool) -> Diagnosis:
+    """The finding with its proof: a change that mends it, or what the run shows."""
+    repairs = [] if quick else find(case)
+    if repairs:
+        return mended(case, finding, repairs)
     finding.proof = demonstration(case)
     if finding.proof:
         return finding
@@ -81,6 +86,38 @@ def proved(case: Case, finding: Diagnosis) -> Diagnosis:
         "attention of another kind, or want other arguments (--build, --call)."
     )
     return Diagnosis(finding.file, "cannot tell", message=message, trace=finding.trace)
+
+
+def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
+    """The fault that a repair proves: at its line, with the change and its proof."""
+
+    def at(line: int | None) -> Iterator[Repair]:
+        return (r for r in repairs if line in dict(r.changes))
+
+    best = next(at(finding.line), repairs[0])
+    finding.repair = best.json
+    finding.also = [repair.json for repair in repairs if repair is not best]
+    if finding.line not in dict(best.changes):
+        seen = finding.seen_at or finding.line
+        place = Place(case.file.path, best.line, best.line, None, None)
+        finding.line, finding.column, finding.kind = best.line, None, best.kind
+        finding.statement, finding.got = case.file.statement(place), ""
+        finding.message = MENDED.get(best.kind, MENDED[""])
+        if seen not in (None, best.line):
+            finding.message += f" It shows at line {seen}."
+            finding.seen_at = seen
+    off = f"it is {best.without:.2g} off" if best.without < math.inf else ""
+    if not off:
+        off = "it raises" if case.run.error is not None else "it has another shape"
+    finding.proof = (
+        f"with the change the output equals {heads_of(case)}, to "
+        f"{best.proof.apart:.0e}; without it {off}."
+    )
+    return finding
+
+
+# What is said of a fault that its repair alone explains, by kind.
+MENDED = {"": "This is not what attention does here."}
 
 
 def demonstration(case: Case) -> str:
@@ -297,7 +334,7 @@ def clean_proof(case: Case) -> str:
 
 
 def heads_of(case: Case) -> str:
-    H = case.judged.heads.H
+    H = case.judgement.heads.H if case.judgement is not None else case.sizes.H
     return f"{H} heads computed separately" if H > 1 else "one head computed separately"
 
 
