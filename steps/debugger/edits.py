@@ -17,7 +17,8 @@ INF = "float('-inf')"
 AXES = set(
     "transpose swapaxes swapdims movedim permute softmax log_softmax cat concat stack "
     "unbind chunk split flatten unflatten unsqueeze squeeze sum mean repeat_interleave "
-    "narrow select logsumexp flip cumsum index_select normalize size amax max".split()
+    "narrow select logsumexp flip cumsum index_select normalize size amax max "
+    "Softmax".split()
 )
 SHAPES = {"view", "reshape", "unflatten", "expand", "permute"}
 TWINS = {
@@ -209,10 +210,18 @@ class Spot:
         layers = {t: v for t, v in self.known.items() if isinstance(v, nn.Module)}
         return forms | {text: type(layer).__name__ for text, layer in layers.items()}
 
-    @property
+    @cached_property
     def length(self) -> str:
-        """A word for the number of tokens."""
-        return next(iter(self.sizes(self.T)), str(self.T))
+        """A word for the number of tokens, or ""."""
+        tensors = [(t, v) for t, v in self.known.items() if isinstance(v, torch.Tensor)]
+        words = self.sizes(self.T)
+        words += [
+            f"{name}.shape[{axis - value.dim()}]"
+            for name, value in tensors
+            for axis, n in enumerate(value.shape)
+            if n == self.T and value.is_floating_point() and not words
+        ]
+        return next(iter(words), "")
 
 
 Found = tuple[float, str, tuple, list[tuple[Span, str]]]  # cost, kind, which, puts
@@ -257,7 +266,7 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
     dims += called(node) in ("unsqueeze", "stack")
     told = [(a, whole(a)) for a in (*node.args, *(k.value for k in node.keywords))]
     told = [(a, n) for a, n in told if n is not None and -dims <= n < dims]
-    kind = "softmax" if "softmax" in called(node) else moved(at, node)
+    kind = "softmax" if "softmax" in called(node).lower() else moved(at, node)
     if called(node) in ("transpose", "swapaxes", "swapdims") and len(told) == 2:
         (a, m), (b, n) = told
         lower = dims if m < 0 and n < 0 else 0
@@ -422,7 +431,7 @@ def masks(node: Any, at: Spot) -> Iterator[Found]:
     if shape is not None and at.value(node).dtype == torch.bool:
         yield 1.1, "mask", ("~",), [at.put(node, f"~{at.safe(node)}")]
     if shape is not None and len(shape) >= 2 and shape[-1] == shape[-2]:
-        if shape[-1] > at.T:
+        if shape[-1] > at.T and at.length:
             cut = f"[..., :{at.length}, :{at.length}]"
             yield 1.1, "mask", ("cut",), [at.put(node, at.safe(node) + cut)]
     if not isinstance(node, ast.Call):
@@ -432,7 +441,7 @@ def masks(node: Any, at: Spot) -> Iterator[Found]:
         told = [a for a in (*node.args, *(k.value for k in node.keywords))]
         told = [a for a in told if type(at.value(a)) is int]
         for diagonal in (-1, 0, 1):
-            if told and at.value(told[-1]) != diagonal:
+            if told and at.value(told[-1]) != diagonal:  # both whole numbers
                 yield 1.0, "mask", (diagonal,), [at.put(told[-1], str(diagonal))]
             if not told and diagonal:
                 yield 1.0, "mask", (diagonal,), [last(node, f"diagonal={diagonal}")]
@@ -463,7 +472,7 @@ def scales(node: Any, at: Spot) -> Iterator[Found]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         power = at.value(node.right)
         for new in ("0.5", "-0.5"):
-            if power != float(new):
+            if type(power) in (int, float) and power != float(new):
                 yield 1.0, "scale", (new,), [at.put(node.right, new)]
 
 
@@ -481,7 +490,7 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
         own = at.known.get(mask)
         word = mask
         if isinstance(own, torch.Tensor):
-            if own.shape[-1] > at.T:
+            if own.shape[-1] > at.T and at.length:
                 word += f"[..., :{at.length}, :{at.length}]"
             word += "" if own.dtype == torch.bool else ".bool()"
         new = f"{text}.masked_fill({word}, {INF})"
@@ -657,7 +666,7 @@ def flags(node: Any, at: Spot) -> Iterator[Found]:
                 yield 1.2, "mask", (extra,), [last(node, extra)]
     if name == "MultiheadAttention" and "batch_first" not in given:
         yield 1.0, "constructor", ("batch_first",), [last(node, "batch_first=True")]
-    if isinstance(at.value(node.func), nn.MultiheadAttention):
+    if isinstance(at.value(node.func), nn.MultiheadAttention) and at.length:
         size = f"{at.length}, {at.length}"
         future = f"attn_mask=torch.ones({size}, dtype=torch.bool).triu(1)"
         if "attn_mask" not in given:
@@ -750,7 +759,8 @@ def layers_made(node: Any, at: Spot) -> Iterator[Found]:
             words.append(f"{a} * {b}")
     for argument in node.args[:2]:
         for word in words:
-            if word != at.text(argument) and at.evaluate(word) != at.value(argument):
+            now = at.value(argument)
+            if type(now) is int and at.evaluate(word) != now:
                 yield 1.2 + 0.2 * ("*" in word), "constructor", (word,), [
                     at.put(argument, word)
                 ]

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from steps.debugger.roles import ROLE
@@ -22,6 +22,7 @@ class Reading:
     D: int
     causal: bool
     out: tuple[str, ...] = ()  # paths of the output layer, if any
+    around: str = ""  # what stands around it: sums and norms
     usual: bool = True  # False: right, and a reading to be held only for want of others
 
 
@@ -33,6 +34,18 @@ class Unit:
     value: torch.Tensor  # (B, T, F)
     letters: str  # of its name: "q", "k", "v", "kv", "qkv", or "" for none
     side: int  # the weight's axis that reads x
+
+
+@dataclass
+class Given:
+    """What a module was given, arranged as attention's own axes."""
+
+    x: torch.Tensor  # (B, T, C)
+    source: torch.Tensor | None = None  # (B, S, C'), of which keys and values are made
+    past: tuple[torch.Tensor, ...] = ()  # keys and values (B, H, S, D) before its own
+    padding: torch.Tensor | None = None  # (B, S) of two numbers, the larger one seen
+    heads: tuple[torch.Tensor, ...] = ()  # q, k and v themselves, (B, T, H, D)
+    bases: tuple[float, ...] = ()  # of rotary positions, if there may be any
 
 
 @dataclass
@@ -112,14 +125,18 @@ def units(x: torch.Tensor, weights: dict[str, torch.Tensor]) -> list[Unit]:
     return found
 
 
-def by_roles(found: list[Unit]) -> Iterator[tuple[Unit, Unit, Unit]]:
+def by_roles(
+    found: list[Unit], others: list[Unit]
+) -> Iterator[tuple[Unit, Unit, Unit]]:
     """Three units as queries, keys and values: by name if that is complete."""
-    named = {r: [u for u in found if u.letters == r] for r in "qkv"}
+    named = {
+        r: [u for u in (found if r == "q" else others) if u.letters == r] for r in "qkv"
+    }
     if all(named.values()):
         yield from itertools.product(*named.values())
         return
-    left = [u for u in found if len(u.letters) < 2]
-    for three in itertools.permutations(left, 3):
+    left, right = ([u for u in us if len(u.letters) < 2] for us in (found, others))
+    for three in itertools.product(left, right, right):
         if all(u.letters in ("", r) for u, r in zip(three, "qkv", strict=True)):
             yield three
 
@@ -129,9 +146,9 @@ def heads_of(value: torch.Tensor, H: int) -> torch.Tensor:
     return value.unflatten(-1, (H, -1)).transpose(1, 2)
 
 
-def separate(found: list[Unit], H: int) -> Iterator[Heads]:
+def separate(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
     """Readings with three layers, or three lists of them."""
-    for q, k, v in by_roles(found):
+    for q, k, v in by_roles(found, others):
         F, few = q.value.shape[-1], k.value.shape[-1]
         if len({q.side, k.side, v.side}) > 1 or len({q.paths, k.paths, v.paths}) < 3:
             continue
@@ -139,7 +156,9 @@ def separate(found: list[Unit], H: int) -> Iterator[Heads]:
             continue
         groups = few // (F // H)
         roles = q.paths, k.paths, v.paths
-        places = [found.index(u) for u in (q, k, v) if not u.letters]
+        lists_ = found, others, others
+        rows = zip((q, k, v), lists_, strict=True)
+        places = [us.index(u) for u, us in rows if not u.letters]
         usual = places == sorted(places)  # without names, as they were made
         yield Heads(
             heads_of(q.value, H),
@@ -153,9 +172,9 @@ def separate(found: list[Unit], H: int) -> Iterator[Heads]:
             yield Heads(*each, roles, "DH", usual=False)
 
 
-def packed(found: list[Unit], H: int) -> Iterator[Heads]:
+def packed(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
     """Readings with one layer for all three, or one for keys and values."""
-    for unit in found:
+    for unit in found if found is others else ():
         F = unit.value.shape[-1]
         if F % (3 * H) or len(unit.letters) in (1, 2):
             continue
@@ -167,9 +186,11 @@ def packed(found: list[Unit], H: int) -> Iterator[Heads]:
                 usual = order == own
                 name = layout if order == "qkv" else f"{layout} {order}"
                 yield Heads(q, k, v, (unit.paths,), name, usual)
-    for one, both in itertools.permutations(found, 2):
+    for one, both in itertools.product(found, others):
         F = one.value.shape[-1]
         if both.value.shape[-1] != 2 * F or F % H or one.letters not in ("", "q"):
+            continue
+        if one.paths == both.paths:
             continue
         if len(both.letters) == 1:
             continue
@@ -191,13 +212,24 @@ def parted(value: torch.Tensor, layout: str, H: int, D: int) -> torch.Tensor:
     return parts.permute(axes[0], 0, axes[1], 1, axes[2])
 
 
-def joined(heads: Heads, causal: bool) -> torch.Tensor:
+def joined(heads: Heads, causal: bool, given: Given) -> torch.Tensor:
     """Plain attention of every head, its heads joined: (B, T, H * D)."""
-    scores = heads.q @ heads.k.mT * heads.q.shape[-1] ** -0.5
+    q, k, v = heads.q, heads.k, heads.v
+    if given.past:
+        k, v = (
+            torch.cat((old.to(new), new), 2)
+            for old, new in zip(given.past, (k, v), strict=True)
+        )
+    scores = q @ k.mT * q.shape[-1] ** -0.5
     if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool)
+        future = future.triu(1 + k.shape[2] - q.shape[2])
         scores = scores.masked_fill(future, -torch.inf)
-    contexts = scores.softmax(-1) @ heads.v
+    if given.padding is not None:
+        hidden = given.padding == given.padding.amin(1, keepdim=True)
+        hidden &= given.padding != given.padding.amax()
+        scores = scores.masked_fill(hidden[:, None, None], -torch.inf)
+    contexts = scores.softmax(-1) @ v
     order = (0, 2, 3, 1) if heads.layout == "DH" else (0, 2, 1, 3)
     return contexts.permute(order).flatten(2)
 
@@ -274,27 +306,84 @@ def summed(
 
 
 def attend(
-    x: torch.Tensor,
+    given: Given,
     weights: dict[str, torch.Tensor],
     heads: Iterable[int],
     modes: Iterable[bool],
 ) -> Iterator[tuple[Reading, torch.Tensor]]:
-    """Each reading and its output (B, T, E) for an input (B, T, C).
+    """Each reading and its output (B, T, E).
 
     heads: numbers of heads that it may have; modes: whether it is causal.
     """
-    x = x.double()
-    found = units(x, weights)
+    if given.heads:
+        yield from bare(given, modes)
+        return
+    found = units(given.x.double(), weights)
+    others = found
+    if given.source is not None:
+        others = units(given.source.double(), weights)
     for H in heads:
-        for made in itertools.chain(separate(found, H), packed(found, H)):
+        for made in all_heads(given, found, others, H):
+            if given.past and given.past[0].shape[1::2] != made.k.shape[1::2]:
+                continue
             used = {path.split("[")[0] for paths in made.roles for path in paths}
             for causal in modes:
-                value, D = joined(made, causal), made.q.shape[-1]
+                value, D = joined(made, causal, given), made.q.shape[-1]
                 for out, result in projected(value, used, weights, H):
                     yield (
-                        Reading(made.roles, made.layout, H, D, causal, out, made.usual),
+                        Reading(
+                            made.roles, made.layout, H, D, causal, out, "", made.usual
+                        ),
                         result,
                     )
+
+
+def all_heads(
+    given: Given, found: list[Unit], others: list[Unit], H: int
+) -> Iterator[Heads]:
+    """Queries, keys and values in every arrangement, turned by position or not."""
+    for made in itertools.chain(separate(found, others, H), packed(found, others, H)):
+        D = made.q.shape[-1]
+        for base, form in itertools.product(given.bases, ("halves", "pairs")):
+            if D % 2 == 0:
+                start = given.past[0].shape[2] if given.past else 0
+                q, k = (turned(t, start, form, base) for t in (made.q, made.k))
+                name = f"{made.layout} turned in {form}".strip()
+                yield replace(made, q=q, k=k, layout=name)
+        yield replace(made, usual=made.usual and not given.bases)
+
+
+def turned(t: torch.Tensor, start: int, form: str, base: float) -> torch.Tensor:
+    """Vectors (B, H, T, D) turned by their positions, from `start` on."""
+    T, D = t.shape[-2:]
+    rates = base ** -(torch.arange(0, D, 2, dtype=t.dtype) / D)
+    angles = torch.arange(start, start + T)[:, None] * rates
+    halves = form == "halves"
+    a, b = t.chunk(2, -1) if halves else (t[..., 0::2], t[..., 1::2])
+    c, s = angles.cos(), angles.sin()
+    new = a * c - b * s, b * c + a * s
+    return torch.cat(new, -1) if halves else torch.stack(new, -1).flatten(-2)
+
+
+def bare(given: Given, modes: Iterable[bool]) -> Iterator[tuple[Reading, torch.Tensor]]:
+    """Readings without weights, of queries, keys and values that were handed over."""
+    made = Heads(*(t.double().transpose(1, 2) for t in given.heads), ())
+    H, D = made.q.shape[1::2]
+    for causal in modes:
+        value = joined(made, causal, given)
+        for name, out in (("", value), ("HD", value.unflatten(-1, (H, D)))):
+            yield Reading((), name, H, D, causal), out
+
+
+def after_a_layer(
+    given: Given, weights: dict[str, torch.Tensor]
+) -> Iterator[tuple[Given, dict[str, torch.Tensor]]]:
+    """What each layer makes of x first, and the weights that are left."""
+    for unit in units(given.x.double(), weights):
+        if not unit.letters and len(unit.paths) == 1:
+            own = {unit.paths[0], re.sub("weight$", "bias", unit.paths[0])}
+            rest = {path: t for path, t in weights.items() if path not in own}
+            yield replace(given, x=unit.value), rest
 
 
 @dataclass
@@ -345,14 +434,57 @@ def marks(shape: tuple[int, ...]) -> torch.Tensor:
 MARKS: dict[tuple[int, ...], torch.Tensor] = {}
 
 
-def outputs(
-    x: torch.Tensor,
+Layer = Callable[[torch.Tensor], torch.Tensor]
+
+
+def in_block(
+    given: Given,
     weights: dict[str, torch.Tensor],
     heads: Iterable[int],
     modes: Iterable[bool],
+    norms: list[Layer],
+    feed: Layer | None,
+) -> Iterator[tuple[Reading, torch.Tensor]]:
+    """Attention with norms, sums and a second layer around it, before or after.
+
+    norms: the first is attention's; feed: the layer that follows, if any.
+    """
+    x = given.x.double()
+    first, second = norms[0], norms[-1]
+    for reading, y in attend(replace(given, x=first(x)), weights, heads, modes):
+        if feed is None:
+            yield replace(reading, around="norm"), y
+        if y.shape == x.shape:
+            y = x + y
+            y = y if feed is None else y + feed(second(y))
+            yield replace(reading, around="sum of norm"), y
+    for reading, y in attend(given, weights, heads, modes):
+        if feed is None:
+            yield reading, y
+            yield replace(reading, around="then norm"), first(y) if y.shape == x.shape else y
+        if y.shape == x.shape:
+            y = first(x + y)
+            y = y if feed is None else second(y + feed(y))
+            yield replace(reading, around="norm of sum"), y
+
+
+def outputs(
+    given: Given,
+    weights: dict[str, torch.Tensor],
+    heads: Iterable[int],
+    modes: Iterable[bool],
+    norms: list[Layer] | None = None,
+    feed: Layer | None = None,
 ) -> Outputs:
-    """All of `attend`, to look an output up in."""
+    """All of `attend`, to look an output up in; if none, after a layer of its own."""
     made = Outputs()
-    for reading, value in attend(x, weights, heads, modes):
+    rows = attend(given, weights, heads, modes)
+    if norms:
+        rows = in_block(given, weights, heads, modes, norms, feed)
+    for reading, value in rows:
         made.add(reading, value)
+    if not made.rows and given.source is None:
+        for inner, rest in after_a_layer(given, weights):
+            for reading, value in attend(inner, rest, heads, modes):
+                made.add(reading, value)
     return made

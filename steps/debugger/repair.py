@@ -1,20 +1,21 @@
 """Repair, proved by running it: the change of the reader's text that mends a module."""
 
-import heapq
 import itertools
+import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from steps.debugger.build import build, make_lazy, prepare
 from steps.debugger.case import Case, masks_in
+from steps.debugger.calls import says_tokens_first
 from steps.debugger.edits import Edit, applied, edits, spots
 from steps.debugger.program import Program, Seen
-from steps.debugger.readings import Outputs, Reading, outputs
-from steps.debugger.run import is_weight, place_of, state_of
+from steps.debugger.readings import Given, Outputs, Reading, letters_of, outputs
+from steps.debugger.run import is_weight, state_of
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
 
@@ -76,29 +77,140 @@ def modes_of(case: Case) -> list[bool]:
     return [case.causal]
 
 
-def inputs_of(case: Case) -> list[torch.Tensor]:
-    """x, and two more inputs of other lengths (of the same, where no other runs)."""
-    made = [case.x]
-    for seed, T in ((21, max(case.T - 2, 2)), (22, case.T + 2)):
+def inputs_of(case: Case, fixed: bool = False) -> list[torch.Tensor]:
+    """x, and two more inputs of other lengths, or of the same one."""
+    made, T = [case.x], case.T
+    for seed, T in ((21, T), (22, T)) if fixed else ((21, max(T - 2, 2)), (22, T + 2)):
         generator = torch.Generator().manual_seed(seed)
         shape = (*case.x.shape[:-2], T, case.x.shape[-1])
         made.append(torch.randn(shape, generator=generator, dtype=torch.float64))
     return made
 
 
-def output_of(case: Case, module: nn.Module, x: torch.Tensor) -> torch.Tensor | None:
-    """The output for x, as (B, T, E); may raise what forward raises."""
-    torch.default_generator.manual_seed(1)
-    with torch.no_grad():
-        out = next(tensors_in(case.forward(module, x)), None)
-    if out is not None and x.dim() == 2 and out.dim() == 2:
-        return out[None]
-    return out
+@dataclass
+class Trial:
+    """One input: what forward is given, and what that means for attention."""
+
+    args: tuple
+    kwargs: dict[str, Any]
+    given: Given
+    turn: Callable[[torch.Tensor], torch.Tensor]  # an output as (B, T, E)
+
+    def output(self, module: nn.Module) -> torch.Tensor | None:
+        """The output of a module; may raise what forward raises."""
+        torch.default_generator.manual_seed(1)
+        args = tuple(cloned(value) for value in self.args)
+        kwargs = {name: cloned(value) for name, value in self.kwargs.items()}
+        with torch.no_grad():
+            out = next(tensors_in(module(*args, **kwargs)), None)
+        return None if out is None else self.turn(out)
+
+    def runs(self, module: nn.Module) -> bool:
+        try:
+            self.output(module)
+        except Exception:
+            return False
+        return True
+
+
+def cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def as_they_are(out: torch.Tensor) -> torch.Tensor:
+    return out if out.dim() > 2 else out[None]
+
+
+def turned(out: torch.Tensor) -> torch.Tensor:
+    return out.transpose(0, 1) if out.dim() > 2 else out
+
+
+def channels_last(out: torch.Tensor) -> torch.Tensor:
+    """(B, C, T) or (B, C, H, W) as (B, T, C)."""
+    return out.flatten(2).transpose(1, 2) if out.dim() > 2 else out
+
+
+def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
+    """How forward is called with x, or with what the reader gives it instead."""
+    args, kwargs = case.how(case.module, x)
+    held = [t for t in tensors_in((args, kwargs)) if t.is_floating_point()]
+    key = x.untyped_storage()._cdata
+    if any(t.untyped_storage()._cdata == key for t in held) or not held:
+        others = [t for t in held if t.untyped_storage()._cdata != key]
+        main, turn = x, turned if case.tokens_first else as_they_are
+        main = x if x.dim() > 2 else x[None]
+    else:
+        main, others = held[0], held[1:]
+        if seed:
+            drawn = torch.Generator().manual_seed(seed)
+            new = torch.randn(main.shape, generator=drawn, dtype=main.dtype)
+            args = tuple(new if value is main else value for value in args)
+            kwargs = {k: new if value is main else value for k, value in kwargs.items()}
+            main = new
+        turn = arrangement(case, main)
+    if main.dim() == 5:
+        return Trial(args, kwargs, Given(main, heads=main.unbind(2)), as_they_are)
+    given = given_to(turn(main), others, list(tensors_in((args, kwargs))))
+    given.bases = bases_of(case)
+    return Trial(args, kwargs, given, turn)
+
+
+def arrangement(case: Case, main: torch.Tensor) -> Callable:
+    """How the input and the output are arranged, by what the weights read."""
+    widths = {n for t in case.weights.values() if t.dim() > 1 for n in t.shape}
+    if main.dim() == 4 or (main.shape[-1] not in widths and main.shape[1] in widths):
+        return channels_last
+    return turned if says_tokens_first(case.module) else as_they_are
+
+
+def given_to(
+    x: torch.Tensor, others: list[torch.Tensor], held: list[torch.Tensor]
+) -> Given:
+    """What else forward was given: a context, a cache, which tokens are padding."""
+    B, T = x.shape[:2]
+    contexts = [t for t in others if t.dim() == 3 and len(t) == B and t.shape[1] != T]
+    past = [t for t in others if t.dim() == 4 and len(t) == B]
+    flags = [t for t in held if tuple(t.shape) == (B, T) and t.unique().numel() == 2]
+    return Given(
+        x,
+        contexts[0] if contexts else None,
+        tuple(past) if len(past) == 2 and past[0].shape == past[1].shape else (),
+        flags[0].long() if flags else None,
+    )
+
+
+def bases_of(case: Case) -> tuple[float, ...]:
+    """The bases that rotary positions of this file may have."""
+    if case.file.source is None:
+        return ()
+    text = "".join(case.file.source.lines)
+    if "cos" not in text or "sin" not in text:
+        return ()
+    told = [float(n) for n in re.findall(r"\b\d{3,7}(?:\.0)?\b", text)]
+    told += [10**0.5] * bool(case.made_up)
+    return tuple(dict.fromkeys(told or [10000.0]))
 
 
 def weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
     state = state_of(module)
     return {path: t for path, t in state.items() if is_weight(state, path)}
+
+
+def layers_around(module: nn.Module) -> tuple[list[nn.Module], nn.Module | None, str]:
+    """The norms, the layer after attention, if any, and the path of attention."""
+    norms = [m for m in module.modules() if "norm" in type(m).__name__.lower()]
+    roles = [path for path in weights_of(module) if letters_of(path)]
+    feed, inside = None, ""
+    for name, child in module.named_children():
+        own = any(path.startswith(name + ".") for path in roles)
+        large = any(p.dim() > 1 for p in child.parameters())
+        if own and large and list(child.children()):
+            inside = name + "."
+        elif large and not own and list(child.children()):
+            feed = child
+    if not norms or len(norms) > 2:
+        return [], None, ""
+    return norms, feed if inside else None, inside
 
 
 @dataclass
@@ -110,51 +222,94 @@ class RightOutput:
     known: dict[tuple, Outputs] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.modes = self.modes or modes_of(self.case)
-        self.heads, self.inputs = heads_asked(self.case), inputs_of(self.case)
+        case = self.case
+        self.modes, self.heads = self.modes or modes_of(case), heads_asked(case)
+        self.trials = [
+            trial_of(case, x, n) for n, x in enumerate(inputs_of(case))
+        ]
+        alone = case.copied()
+        if self.trials[0].runs(alone) and not self.trials[1].runs(alone):
+            fixed = inputs_of(case, fixed=True)
+            self.trials = [trial_of(case, x, n) for n, x in enumerate(fixed)]
 
     def outputs(self, number: int, module: nn.Module) -> Outputs:
         """What its weights allow for one of the inputs."""
         weights = weights_of(module)
         sizes = tuple((path, tuple(t.shape)) for path, t in weights.items())
-        key = number, self.inputs[number].shape, sizes
+        key = number, sizes
         if key not in self.known:
-            x = self.inputs[number]
-            x = x[None] if x.dim() == 2 else x
-            self.known[key] = outputs(x, weights, self.heads, self.modes)
+            norms, feed, inside = layers_around(module)
+            weights = {p: t for p, t in weights.items() if p.startswith(inside)}
+            with torch.no_grad():
+                self.known[key] = outputs(
+                    self.trials[number].given,
+                    weights,
+                    self.heads,
+                    self.modes,
+                    norms,
+                    feed,
+                )
         return self.known[key]
 
     def found(self, number: int, module: nn.Module) -> dict[Reading, float]:
-        out = output_of(self.case, module, self.inputs[number])
+        out = self.trials[number].output(module)
         if out is None:
             return {}
         return dict(self.outputs(number, module).find(out))
 
     def __call__(self, module: nn.Module) -> Proof | None:
         readings = self.found(0, module)
-        if not readings:
-            return None
-        for number in range(1, len(self.inputs)):
-            try:
-                again = self.found(number, module)
-            except Exception:  # of one length only
-                x = self.inputs[number]
-                generator = torch.Generator().manual_seed(number)
-                self.inputs[number] = torch.randn(
-                    self.case.x.shape, generator=generator, dtype=x.dtype
-                )
-                again = self.found(number, module)
-                self.inputs[number] = x
+        for number in range(1, len(self.trials)):
+            if not readings:
+                return None
+            again = self.found(number, module)
             readings = {r: max(d, again[r]) for r, d in readings.items() if r in again}
-        if not readings:
+        if not readings or len(weights_of(module)) < len(self.case.weights):
             return None
         best = min(readings, key=lambda r: (not r.usual, readings[r]))
         rows = self.outputs(0, module)
         expected = next(value for reading, value in rows if reading == best)
-        return Proof(best, readings[best], expected, len(self.inputs))
+        return Proof(best, readings[best], expected, len(self.trials))
 
 
 # ---------------------------------------------------------------- the workshop
+
+
+class Kept:
+    """A module that is put back as it was after each run."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        parts = list(module.modules())
+        self.held = [
+            (part, dict(vars(part)), dict(part._buffers), dict(part._parameters))
+            for part in parts
+        ]
+        self.numbers = [(t, t._version, t.clone()) for t in state_of(module).values()]
+        plain = [v for part in parts for n, v in vars(part).items() if n[0] != "_"]
+        self.grows = any(isinstance(v, list | dict | set) for v in plain)
+
+    def restore(self) -> None:
+        for part, own, buffers, parameters in self.held:
+            vars(part).clear()
+            vars(part).update(own)
+            part._buffers = buffers.copy()
+            part._parameters = parameters.copy()
+        with torch.no_grad():
+            for tensor, version, numbers in self.numbers:
+                if tensor._version != version:
+                    tensor.copy_(numbers)
+        self.numbers = [(t, t._version, n) for t, _, n in self.numbers]
+
+
+def line_in(error: BaseException, path: str) -> int | None:
+    """The last line of a file on the way to an error."""
+    line, at = None, error.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_filename == path:
+            line = at.tb_lineno
+        at = at.tb_next
+    return line
 
 
 class Workshop:
@@ -167,6 +322,14 @@ class Workshop:
         self.seen, self.raised = Seen(), None
         self.constructor: set[int] = set()  # lines that ran while it was made
         self.runs = 0
+        self.kept = Kept(case.copied())
+
+    def as_it_was(self) -> nn.Module:
+        """The module under examination, whatever earlier runs did to it."""
+        if self.kept.grows:
+            return self.case.copied()
+        self.kept.restore()
+        return self.kept.module
 
     def watch(self) -> None:
         """Run it once as it stands, noting what is in scope at each line."""
@@ -175,11 +338,10 @@ class Workshop:
             self.constructor = set(self.seen.scopes)
         module = self.case.copied()
         try:
-            run = lambda: output_of(self.case, module, self.case.x)  # noqa: E731
-            self.program.watch(run, self.seen)
+            trial = trial_of(self.case, self.case.x, 0)
+            self.program.watch(lambda: trial.output(module), self.seen)
         except Exception as error:
-            place = place_of(error, self.case.file.path)
-            self.raised = place.line if place is not None else None
+            self.raised = line_in(error, self.case.file.path)
 
     def rebuilt(self) -> nn.Module:
         """The module made anew, with the weights of the one under examination."""
@@ -207,11 +369,10 @@ class Workshop:
                 anew = not ran.isdisjoint(self.constructor)
                 if anew and self.case.built is None:
                     return None, 0
-                module = self.rebuilt() if anew else self.case.copied()
+                module = self.rebuilt() if anew else self.as_it_was()
                 return self.accept(module), None
         except Exception as error:
-            place = place_of(error, self.case.file.path)
-            return None, place.line if place is not None else 0
+            return None, line_in(error, self.case.file.path) or 0
 
 
 # ---------------------------------------------------------------- the search
@@ -233,9 +394,13 @@ def candidates(shop: Workshop, D: int) -> list[Edit]:
     for edit in singles:
         groups.setdefault(edit.like, []).append(edit)
     together = [joined(group) for group in groups.values() if len(group) in (2, 3, 4)]
-    hints = {case.seen, shop.raised} - {None}
     made = singles + [edit for edit in together if edit is not None]
-    return sorted(made, key=lambda e: (e.cost + 0.15 * (e.line not in hints), e.line))
+    return sorted(made, key=lambda edit: (price(edit, case.seen), edit.line))
+
+
+def price(edit: Edit, seen: int | None) -> float:
+    """What a change costs: less at the line where the numbers leave the right path."""
+    return edit.cost + 0.15 * (edit.line != seen) + len(edit.puts[0][1]) / 1000
 
 
 def joined(group: list[Edit]) -> Edit | None:
@@ -259,22 +424,81 @@ def find(
     accept = accept or RightOutput(case)
     shop = Workshop(case, accept)
     shop.watch()
-    found: list[Repair] = []
-    tried: set[tuple] = set()
-    for edit in candidates(shop, width_of(case)):
-        best = min((r.cost for r in found), default=float("inf"))
-        if time.process_time() > end or edit.cost > best + MORE:
-            break
-        lines = applied(shop.program.lines, edit)
-        key = tuple(sorted(lines.items()))
-        if key in tried:
-            continue
-        tried.add(key)
-        proof, _ = shop.attempt(lines)
-        if proof is not None:
-            cost = edit.cost + 1.5 * (not proof.usual)
-            found.append(Repair(key, edit.kind, cost, proof, before(case, proof)))
-    return sorted(found, key=lambda repair: (repair.cost, repair.line))
+    search = Search(shop, end)
+    singles = candidates(shop, width_of(case))
+    search.through(singles)
+    if not search.found:
+        search.through(pairs(singles))
+    if not search.found and shop.raised is not None:
+        search.through(onward(search.further, singles))
+    return sorted(search.found, key=lambda repair: (repair.cost, repair.line))
+
+
+@dataclass
+class Search:
+    """Changes tried one after the other, and what they proved."""
+
+    shop: Workshop
+    end: float  # of the time, by time.process_time
+    found: list[Repair] = field(default_factory=list)
+    tried: set[tuple] = field(default_factory=set)
+    further: list[tuple[int, Edit]] = field(default_factory=list)  # where they raise
+
+    def through(self, changes: Iterable[Edit]) -> None:
+        """Try these, up to those that cost much more than the best that was found."""
+        case = self.shop.case
+        for edit in changes:
+            best = min((r.cost for r in self.found), default=float("inf"))
+            cost = price(edit, case.seen)
+            if time.process_time() > self.end or cost > best + MORE:
+                return
+            lines = applied(self.shop.program.lines, edit)
+            key = tuple(sorted(lines.items()))
+            if key in self.tried:
+                continue
+            self.tried.add(key)
+            proof, raised = self.shop.attempt(lines)
+            if proof is not None:
+                cost += 1.5 * (not proof.usual)
+                gap = before(case, proof)
+                self.found.append(Repair(key, edit.kind, cost, proof, gap))
+            elif raised != self.shop.raised and raised != 0:
+                self.further.append((raised or 10**9, edit))
+
+
+def pairs(singles: list[Edit]) -> list[Edit]:
+    """Two names exchanged for others at once, in statements of one form."""
+    groups: dict[str, list[Edit]] = {}
+    for edit in singles:
+        if edit.like and edit.like[2] == "other_names" and edit.cost < 1.3:
+            groups.setdefault(edit.like[0], []).append(edit)
+    return both(
+        pair for row in groups.values() for pair in itertools.combinations(row, 2)
+    )
+
+
+def onward(further: list[tuple[int, Edit]], singles: list[Edit]) -> list[Edit]:
+    """A change after which it raises later, and another one at a later line."""
+    far = sorted(further, key=lambda row: (row[1].cost, -row[0]))[:20]
+    cheap = [edit for edit in singles if edit.cost <= 1.25]
+    return both(
+        (one, other) for _, one in far for other in cheap if other.line > one.line
+    )
+
+
+def both(rows: Iterable[tuple[Edit, Edit]]) -> list[Edit]:
+    """Two changes as one, where they do not overlap; the cheapest first."""
+    made = []
+    for one, other in rows:
+        spans = sorted(span for edit in (one, other) for span, _ in edit.puts)
+        apart = all(
+            (a[2], a[3]) <= (b[0], b[1]) and a != b
+            for a, b in itertools.pairwise(spans)
+        )
+        if apart:
+            cost = one.cost + other.cost
+            made.append(Edit(cost, one.kind, (*one.puts, *other.puts)))
+    return sorted(made, key=lambda edit: (edit.cost, edit.line))
 
 
 def width_of(case: Case) -> int:
@@ -286,7 +510,7 @@ def width_of(case: Case) -> int:
 def before(case: Case, proof: Proof) -> float:
     """How far the output was off without the change."""
     try:
-        out = output_of(case, case.copied(), case.x)
+        out = trial_of(case, case.x, 0).output(case.copied())
     except Exception:
         return float("inf")
     if out is None or proof.expected is None or out.shape != proof.expected.shape:
