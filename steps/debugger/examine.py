@@ -48,7 +48,7 @@ class Asked:
     ) -> Diagnosis:
         """The diagnosis of a module that was made."""
         case = make_case(module, file, sizes, built, self.causal, self.call)
-        return examine(case)
+        return examine(case, self.quick)
 
 
 def examine_file(
@@ -307,7 +307,7 @@ def examine_instance(module: nn.Module, asked: Asked, said: str) -> Diagnosis:
         result.examined = result.examined or said
         if result.verdict == "no fault":
             return result
-        if result.verdict == "fault" and type(module).__module__.startswith("torch."):
+        if type(module).__module__.startswith("torch."):
             name = type(module).__name__
             raise UserError(f"{name} is PyTorch's own; no line of it is the file's")
         best = best or result
@@ -352,11 +352,11 @@ def widths_of(module: nn.Module) -> list[int]:
     return widths
 
 
-def examine(case: Case) -> Diagnosis:
+def examine(case: Case, quick: bool = False) -> Diagnosis:
     """Run the module under every way to call it, and conclude from the best run."""
     best = best_way(case)
     if not (case.causal or case.undecided) and merit(best) < RIGHT:
         masked = best_way(replace(case, causal=True))
         if merit(masked) >= RIGHT:
             return unwanted_mask(masked)
-    return conclude(best)
+    return conclude(best, quick)

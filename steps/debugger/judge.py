@@ -1,5 +1,6 @@
 """Label each operation of a run with its stage; find the first that holds none."""
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ class Judgement:
     fault: Node | None = None
     at_failure: bool = False  # the operation that raised is itself the first wrong one
     returned: str = ""  # what was returned, where that is not the output
+    changed_after: Node | None = None  # what makes other numbers of the right output
     progress: int = 0
     conflicts: int = 0
     named: int = 0
@@ -31,7 +33,8 @@ class Judgement:
 
     @property
     def clean(self) -> bool:
-        return self.fault is None and not self.at_failure and not self.returned
+        wrong = self.fault or self.at_failure or self.returned or self.changed_after
+        return not wrong
 
 
 def judge(
@@ -333,6 +336,7 @@ def settle(
         return
     rank = label.stage.rank
     if rank >= AFTER:
+        verdict.changed_after = changes_output(run, labels, relevant)
         return
     if label.stage.part or rank < CONTEXTS:
         verdict.returned = label.stage.name
@@ -357,6 +361,67 @@ def settle(
         verdict.returned = f"{label.stage.name} with {first} before {second}"
     elif projected and label.stage.name == "contexts":
         verdict.returned = "the joined contexts, not projected"
+
+
+NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm")
+
+
+def changes_output(
+    run: Run, labels: dict[Node, Label], relevant: set[Node]
+) -> Node | None:
+    """The first operation after the output that is no part of a block around attention.
+
+    Sums with the block's input, norms and further layers with weights of their own are
+    (see steps.debugger.blocks); so is what leaves every number as it was.
+    """
+    layers: set[Node] = set()
+    for node in run.nodes:
+        if node not in relevant or label_rank(labels, node) < AFTER:
+            continue
+        wide = any(t.dim() >= 2 for t in node.params.values())
+        if wide or not layers.isdisjoint(node.inputs):
+            layers.add(node)
+        elif not (
+            node.entry.origin != "computed"
+            or node.entry.function in NORMS
+            or any(alike(node.value, n.value) for n in node.inputs)
+            or alike(node.value, total(run, node))
+        ):
+            return node
+    return None
+
+
+def distance(value: torch.Tensor, label: Label) -> float:
+    """The largest difference between a tensor and the stage that it holds."""
+    stage = label.stage
+    sizes = dict(zip(stage.axes, stage.tensor.shape, strict=True))
+    kept = [a for a in label.order if a in sizes]
+    if math.prod(sizes[a] for a in kept) != stage.tensor.numel() or label.index:
+        return math.nan
+    moved = value.double().reshape([sizes[a] for a in kept])
+    order = [kept.index(a) for a in stage.axes if a in kept]
+    return float(
+        (
+            moved.permute(order)
+            - stage.tensor.reshape([sizes[a] for a in stage.axes if a in kept])
+        )
+        .abs()
+        .max()
+    )
+
+
+def total(run: Run, node: Node) -> torch.Tensor:
+    """The sum of what an operation reads that is made of x, x itself included."""
+    parts = [n.value for n in node.inputs] + [run.x] * node.reads_x
+    fitting = [part for part in parts if part.shape == node.value.shape]
+    return sum(fitting, torch.zeros(())) if len(fitting) == len(parts) else parts[0]
+
+
+def alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors have the same numbers in the same places, rounding aside."""
+    if one.shape != two.shape or not one.is_floating_point():
+        return False
+    return bool(torch.isclose(one.double(), two.double(), rtol=1e-5, atol=1e-8).all())
 
 
 def label_rank(labels: dict[Node, Label], node: Node) -> int:
