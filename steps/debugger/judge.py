@@ -167,8 +167,8 @@ def add_outputs(
     biases: list[torch.Tensor | None] = [None]
     biases += [t for t in weights.values() if t.dim() == 1]
     for path, tensor in weights.items():
-        # A 1-wide convolution.
-        tensor = tensor.squeeze(-1) if tensor.dim() == 3 else tensor
+        while tensor.dim() > 2 and tensor.shape[-1] == 1:  # a 1-wide convolution
+            tensor = tensor.squeeze(-1)
         if path in role_paths or tensor.dim() < 2 or tensor.numel() % width:
             continue
         matrices = []
@@ -344,6 +344,7 @@ def settle(
         label.stage.name == "contexts"
         and label.axes[-1] not in ("H*D",)
         and verdict.heads.H > 1
+        and not verdict.heads.given
     ):
         verdict.returned = "contexts that are not joined"
     elif (
