@@ -493,7 +493,7 @@ def half_precision(case: Case) -> Diagnosis | None:
         )
     if "overflow" not in text:
         return None
-    if "mask=" in case.said:  # the caller's, in the caller's number type
+    if case.mask is not None:  # the caller's, in the caller's number type
         line = run.place.line if run.place is not None else None
         case.notes.append(
             f"In half precision (float16) line {line} raises: {text}; "
