@@ -46,6 +46,8 @@ def conclude(case: Case) -> Diagnosis:
         else:
             result.notes += proved(case)
     result.examined = described(case)
+    result.risks, result.tried = case.risks, case.tried
+    result.not_tried = case.not_tried
     return result
 
 
@@ -239,10 +241,11 @@ def clean_message(case: Case) -> str:
 
 def proved(case: Case) -> list[str]:
     """Notes for a clean module: what was tried, and what differs from the article."""
-    lengths = "one token, a full context, large scores; " if case.causal else ""
+    tried = "; ".join(case.tried)
     notes = [
-        f"Also tried, and right: eval mode draws nothing; {lengths}train mode; half "
-        "precision; another device; every weight is a parameter and is used.",
+        "Also tried, and right: eval mode draws nothing; every weight is a parameter "
+        f"and is used; {tried}.",
+        *(f"Line {risk['line']}: {risk['message']}" for risk in case.risks),
         *case.notes,
     ]
     different = "; ".join(differences(case))

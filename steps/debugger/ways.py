@@ -9,7 +9,6 @@ from steps.debugger.judge import stages_read
 from steps.debugger.load import first_line
 from steps.debugger.run import Run
 from steps.errors import UserError
-from steps.pytorch import nn, torch
 
 RIGHT = 10**6  # the merit of a run without a fault
 
