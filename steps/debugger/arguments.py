@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -263,7 +264,7 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
     for parameter in parameters:
         name = parameter.name
         required = parameter.default is parameter.empty
-        config = config_for(parameter, sizes, named, len(known) < 2)
+        config = config_for(cls, parameter, sizes, named, len(known) < 2)
         if config is not None:
             filled[name] = config
         elif required and name == "device":
@@ -323,8 +324,27 @@ CONFIGS = (
 )
 
 
+def own_config(cls: type) -> Any:
+    """The one dataclass of the class's file that is a config, by its name."""
+    names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    names = getattr(cls.__init__, "__globals__", names)  # type: ignore[misc]
+    found = [
+        value
+        for value in list(names.values())
+        if dataclasses.is_dataclass(value)
+        and isinstance(value, type)
+        and value.__module__ == cls.__module__
+        and re.search(r"config|args|params|settings", value.__name__.lower())
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def config_for(
-    parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str], alone: bool
+    cls: type,
+    parameter: inspect.Parameter,
+    sizes: Sizes,
+    named: dict[str, str],
+    alone: bool,
 ) -> Any:
     """A config object where the parameter is one.
 
@@ -336,6 +356,8 @@ def config_for(
     if parameter.default is not parameter.empty and parameter.default is not None:
         return None
     kind = parameter.annotation
+    if kind is parameter.empty:
+        kind = own_config(cls)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         values = {}
         for item in dataclasses.fields(kind):

@@ -295,6 +295,11 @@ def ways_to_call(
             yield spare
 
 
+def takes_context(module: nn.Module) -> bool:
+    """Whether forward has a parameter for what keys and values are made of."""
+    return any(CONTEXT.fullmatch(plain(p.name)) for p in parameters_of(module))
+
+
 def mask_parameter(module: nn.Module) -> str | None:
     """The parameter of forward that takes a mask over pairs of tokens, by its name."""
     for p in parameters_of(module):
@@ -371,7 +376,7 @@ def masked_ways(
         yield base
     if not use_masks:
         return
-    for number, (means, mask) in enumerate(causal_masks(T, x.dtype)):
+    for number, (means, _) in enumerate(causal_masks(T, x.dtype)):
         shapes = [(T, T), (1, T, T), (1, 1, T, T), (T, T, 1), (B, T, T), (B, 1, T, T)]
         for which, shape in enumerate(shapes):
             shown = f"{p.name}={'x'.join(map(str, shape))}, {means}"

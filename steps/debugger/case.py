@@ -11,7 +11,15 @@ from typing import Any
 
 from steps.debugger.arguments import Sizes
 from steps.debugger.build import Built, make_lazy, owner_of, prepare
-from steps.debugger.calls import Call, Mask, Way, arranged, invented, is_mask
+from steps.debugger.calls import (
+    Call,
+    Mask,
+    Way,
+    arranged,
+    invented,
+    is_mask,
+    takes_context,
+)
 from steps.debugger.file import File
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge, stages_read
 from steps.debugger.load import first_line
@@ -294,7 +302,9 @@ def claims_causal(
     asked: count it as a claim that forward can be asked for a mask.
     """
     words = " ".join(type(part).__name__ for part in module.modules()).lower()
-    if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
+    if any(word in words for word in ("causal", "masked")):
+        return True
+    if any(word in words for word in ("decoder", "gpt")) and not takes_context(module):
         return True
     told = set(built.named.values()) if built is not None else set()
     if "true" in told or ("context" in told and not positions(module, built)):

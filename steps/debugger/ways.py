@@ -8,7 +8,9 @@ from steps.debugger.case import Case, judge_run, masks_in, run_twice
 from steps.debugger.judge import stages_read
 from steps.debugger.load import first_line
 from steps.debugger.run import Run
+from steps.debugger.settings.precision import in_type
 from steps.errors import UserError
+from steps.pytorch import torch
 
 RIGHT = 10**6  # the merit of a run without a fault
 
@@ -121,7 +123,7 @@ def attempted(case: Case) -> list[Case]:
         if left and not attempt.causal and run.error is None:
             if bare is None or merit(attempt) > merit(bare):
                 bare = attempt
-        elif merit(attempt) >= RIGHT:
+        elif merit(attempt) >= RIGHT and holds_in_float32(attempt):
             return [attempt]
     if bare is not None and merit(bare) < RIGHT:
         return [bare]
@@ -131,6 +133,11 @@ def attempted(case: Case) -> list[Case]:
             bare.notes.append("No mask that was tried fits its mask argument.")
             return [bare]
     return attempts
+
+
+def holds_in_float32(case: Case) -> bool:
+    """Whether a mask of ours hides by its numbers, not by all digits being lost."""
+    return case.mask is None or in_type(case, torch.float32)[0] is None
 
 
 def best_of(attempts: list[Case]) -> Case:

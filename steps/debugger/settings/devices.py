@@ -10,6 +10,7 @@ from typing import Any
 from steps.debugger.case import Case
 from steps.debugger.load import first_line
 from steps.debugger.run import Node, state_of
+from steps.debugger.settings.runs import reads
 from steps.pytorch import nn, torch
 
 
@@ -103,8 +104,4 @@ def takes_device(case: Case) -> bool:
 
 def first_reader(case: Case, tensor: torch.Tensor) -> Node | None:
     """The first operation that reads a tensor (or a view of it)."""
-    key = tensor.untyped_storage()._cdata
-    for node in case.run.nodes:
-        if any(t.untyped_storage()._cdata == key for t in node.entry.inputs):
-            return node
-    return None
+    return next((node for node in case.run.nodes if reads(node, tensor)), None)

@@ -7,9 +7,8 @@ from steps.debugger.case import Case, plainly
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import squares_of, state_of
-from steps.debugger.settings.runs import NEAR, first_mask
+from steps.debugger.settings.runs import NEAR, first_mask, reads
 from steps.pytorch import torch
-from steps.walk.recorder import tensors_in
 
 
 def other_lengths(case: Case) -> Diagnosis | str | None:
@@ -67,9 +66,7 @@ def table_sizes(case: Case) -> Diagnosis | None:
         size = tensor.shape[-1] if tensor.dim() >= 2 else 0
         if size != tensor.shape[-2:][0] or size in (0, long.context):
             continue
-        key = tensor.untyped_storage()._cdata
-        read = tensors_in(run.failed[2:])
-        if any(t.untyped_storage()._cdata == key for t in read):
+        if any(reads(node, tensor) for node in run.nodes):
             return case.file.fault(
                 case.made_at(path) or run.place,
                 "length",

@@ -60,7 +60,7 @@ def single_precision(case: Case) -> Diagnosis | str | None:
         return "float32"
     if run.error is not None:
         meet = TWO_TYPES.search(str(run.error))
-        if case.made_up or not meet:
+        if case.made_up or case.mask is not None or not meet:
             return None
         return case.file.fault(
             run.place,
@@ -69,6 +69,8 @@ def single_precision(case: Case) -> Diagnosis | str | None:
             said,
             SAME_TYPE,
         )
+    if case.mask is not None:  # one of ours
+        return None
     node, why = parting(case, run)
     return case.file.fault(
         node,
@@ -185,10 +187,10 @@ def large_scores(case: Case) -> Diagnosis | str | None:
             "again: the mask's number is not low enough.",
             "earlier outputs that change with the last token",
         )
-    value = min((float(v.min()) for v in finites), default=0.0)
-    if -LOWEST < value < 0 and leak(case, -2 * value):
+    node, value = weakest(case)
+    if node is not None and leak(case, -2 * value):
         case.risk(
-            first_mask(case),
+            node,
             "mask",
             "large_scores",
             f"Scores as large as the mask's {value:.3g} get past it: run with such, "
@@ -196,6 +198,17 @@ def large_scores(case: Case) -> Diagnosis | str | None:
         )
         return None
     return "large scores"
+
+
+def weakest(case: Case) -> tuple[Node | None, float]:
+    """The first operation that makes numbers as low as a mask's, and how low."""
+    for node in case.run.nodes:
+        value = node.value
+        if node.uses_x and value.is_floating_point() and value.numel():
+            low = float(value.min())
+            if -LOWEST < low < -(REALISTIC**2):
+                return node, low
+    return None, 0.0
 
 
 def leak(case: Case, largest: float) -> bool:

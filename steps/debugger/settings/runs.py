@@ -47,3 +47,9 @@ def pairs_of(run: Run, other: Run) -> list[tuple[Node, Node]]:
         return []
     both = zip(run.nodes, other.nodes, strict=True)
     return [(one, two) for one, two in both if one.uses_x]
+
+
+def reads(node: Node, tensor: torch.Tensor) -> bool:
+    """Whether an operation was given a tensor, or a view of it."""
+    key = tensor.untyped_storage()._cdata
+    return any(t.untyped_storage()._cdata == key for t in node.entry.inputs)
