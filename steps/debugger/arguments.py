@@ -26,6 +26,7 @@ class Sizes:
     context: int = 13
     p: float = 0.25  # of dropout; at 0.5 one could not tell 1/p from 1/(1-p)
     bias: bool = False
+    d_context: int = 0  # of what keys and values are made of; 0 for as wide as x
 
     @property
     def d_out(self) -> int:
@@ -85,6 +86,11 @@ MEANINGS = {
         "attentionprobsdropoutprob hiddendropoutprob attnprob rate droprate "
         "dropoutattn dropoutratio projdropout resdropout attnp projp residp "
         "pattn presid dropoutprobability attnprobdrop dropoutresid"
+    ),
+    "d_context": (
+        "contextdim crossattentiondim crossdim kdim vdim encoderdim encdim memorydim "
+        "encoderhiddensize dcontext contextwidth dimcontext kvdim dimkv memdim "
+        "encdimension contextsizekv dmemory dencoder"
     ),
     "bias": (
         "qkvbias bias usebias biasqkv addbias hasbias attnbias attentionbias "
@@ -278,6 +284,13 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
             if what is not None and (required or replaces(what, parameter.default)):
                 named[name] = what
                 filled[name] = value_for(what, sizes)
+            elif what == "d_context" and sizes.d_context:
+                named[name] = what
+                filled[name] = sizes.d_context
+    own = [v for n, v in filled.items() if named.get(n) in ("d_in", "width")]
+    for name in filled:
+        if named.get(name) == "d_context" and not sizes.d_context:
+            filled[name] = own[0] if own else sizes.d_in
     return filled
 
 
@@ -286,7 +299,7 @@ OTHER_KINDS = (str, dict, list)  # annotations of what is neither a size nor a r
 
 def replaces(what: str, default: Any) -> bool:
     """Whether a parameter that has a default is given a value all the same."""
-    if what in ("layer", "eps", "base", "whole", "span", "false"):
+    if what in ("layer", "eps", "base", "whole", "span", "false", "d_context"):
         return False
     if what in ("true", "bias"):
         return isinstance(default, bool)
@@ -367,4 +380,22 @@ def config_for(
                 named[item.name] = what
         with contextlib.suppress(Exception):
             return kind(**values)
+        with contextlib.suppress(Exception):
+            return by_default(kind, sizes, named)
     return Config(sizes, named)
+
+
+def by_default(kind: Any, sizes: Sizes, named: dict[str, str]) -> Any:
+    """A config with the file's own values; `sizes` become what they are there."""
+    config = kind()
+    means = {item.name: meaning(item.name) for item in dataclasses.fields(kind)}
+    for name, what in means.items():
+        value = getattr(config, name)
+        if what == "width" and {"H", "D"} <= set(means.values()):
+            what = "d_in"  # the heads need not fill it
+        if what is None or what == "width" or isinstance(value, bool):
+            continue
+        named[name] = what
+        if isinstance(value, int | float) and hasattr(sizes, what):
+            setattr(sizes, what, value)
+    return config

@@ -219,14 +219,14 @@ class Case:
     def giving(self, **more: Callable[[torch.Tensor], Any]) -> "Case":
         """The same case, not run yet, with other values for some of the parameters.
 
-        Each is a function of x; one that is None there is left out.
+        Each is a function of x, and gives sequences first, whatever forward takes.
         """
 
         def how(module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
             args, kwargs = self.how(module, x)
             bound = inspect.signature(module.forward).bind(*args, **kwargs)
-            values = {**bound.arguments, **{n: make(x) for n, make in more.items()}}
-            return arranged(module, values)
+            made = {name: self.turned(make(x)) for name, make in more.items()}
+            return arranged(module, {**bound.arguments, **made})
 
         return self.again(", ".join([self.said, *more]), how)
 

@@ -252,10 +252,9 @@ def examine_class(cls: type, file: str, asked: Asked) -> Diagnosis:
 
 
 def made_otherwise(cls: type) -> Built | None:
-    """The class made with other sizes: one width for all, heads of sixteen features."""
-    for sizes in (Sizes(d_in=Sizes().d_out), Sizes(D=16)):
-        with contextlib.suppress(Exception):
-            return build(cls, sizes)
+    """The class made with one width for all."""
+    with contextlib.suppress(Exception):
+        return build(cls, Sizes(d_in=Sizes().d_out))
     return None
 
 

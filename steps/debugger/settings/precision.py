@@ -188,12 +188,14 @@ def large_scores(case: Case) -> Diagnosis | str | None:
             "earlier outputs that change with the last token",
         )
     node, value = weakest(case)
-    if node is not None and leak(case, -2 * value):
+    sizes = [-value * times for times in (2, 4, 8)] if node is not None else []
+    largest = next((size for size in sizes if leak(case, size)), None)
+    if largest is not None:
         case.risk(
             node,
             "mask",
             "large_scores",
-            f"Scores as large as the mask's {value:.3g} get past it: run with such, "
+            f"Scores of {largest:.1g} get past a mask of {value:.1g}: run with such, "
             "an earlier output changes with the last token; -torch.inf always holds.",
         )
         return None
