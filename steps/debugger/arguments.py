@@ -112,6 +112,27 @@ MEANINGS = {
     "whole": "rotarypct partialrotaryfactor rotarypercentage rotaryembpct",
     "layer": "layeridx layerid layer idx",
     "eps": "layernormeps layernormepsilon eps rmsnormeps normeps",
+    # Of the blocks and models around attention.
+    "vocab": (
+        "vocabsize vocab nvocab numvocab vocabulary vocabularysize dvocab vocablen "
+        "numembeddings srcvocabsize tgtvocabsize srcvocab tgtvocab vocabsz "
+        "inputvocabsize targetvocabsize numclasses nclasses numlabels nclass"
+    ),
+    "layers": (
+        "nlayers numlayers nlayer depth layers numblocks nblocks nblock numlayer "
+        "numhiddenlayers nlays numencoderlayers numdecoderlayers"
+    ),
+    "ff": (
+        "dff ffdim mlpdim dimfeedforward feedforwarddim ffndim ffhidden ffnhidden "
+        "intermediatesize dmlp dimff ffsize ffnhiddendim mlphidden mlphiddendim dhid "
+        "dhidden nhid pfdim feedforwardsize filtersize ffnsize mlpsize ffhiddendim "
+        "ffwidth mlpwidth fforwarddim ffinner ffnumhiddens nff nmlp dffn hiddenff "
+        "ffnnumhiddens dimmlp feedforwardhidden ffhiddensize mlphiddensize ffdims"
+    ),
+    "wider": (
+        "mlpratio expansion expand expandratio ffmult forwardexpansion mlpexpansion "
+        "wideningfactor expansionfactor ffnmult ffexpansion ffratio"
+    ),
 }
 MEANING = {name: key for key, names in MEANINGS.items() for name in names.split()}
 
@@ -171,6 +192,10 @@ def value_for(what: str, sizes: Sizes) -> Any:
         "base": 10_000.0,  # of rotary positions
         "whole": 1.0,  # all of a head is turned
         "width": sizes.d_out,
+        "vocab": 17,
+        "layers": 2,
+        "ff": sizes.d_out + 32,
+        "wider": 2,
         "span": sizes.context,  # how far a token looks: never less than the input
     }
     return fixed[what] if what in fixed else getattr(sizes, what)
@@ -248,8 +273,15 @@ def unfilled(cls: type, name: str) -> UserError:
     )
 
 
-def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
+def fill(
+    cls: type,
+    sizes: Sizes,
+    named: dict[str, str],
+    given: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Arguments of the constructor, by keyword; in `named`, what each one means.
+
+    given: those that are known, by name.
 
     Raises UserError naming a required parameter of which nothing is known.
     """
@@ -271,7 +303,9 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
         name = parameter.name
         required = parameter.default is parameter.empty
         config = config_for(cls, parameter, sizes, named, len(known) < 2)
-        if config is not None:
+        if given and name in given:
+            filled[name] = given[name]
+        elif config is not None:
             filled[name] = config
         elif required and name == "device":
             filled[name] = torch.device("cpu")
@@ -297,9 +331,13 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
 OTHER_KINDS = (str, dict, list)  # annotations of what is neither a size nor a rate
 
 
+AROUND = ("vocab", "layers", "ff", "wider")
+
+
 def replaces(what: str, default: Any) -> bool:
     """Whether a parameter that has a default is given a value all the same."""
-    if what in ("layer", "eps", "base", "whole", "span", "false", "d_context"):
+    left = ("layer", "eps", "base", "whole", "span", "false", "d_context", *AROUND)
+    if what in left:
         return False
     if what in ("true", "bias"):
         return isinstance(default, bool)

@@ -29,19 +29,19 @@ class Built:
     guessed: str = ""  # a parameter whose meaning only the words of its name suggest
 
 
-def build(cls: type, sizes: Sizes) -> Built:
-    """Fill the constructor by the names of its parameters.
+def build(cls: type, sizes: Sizes, given: dict[str, Any] | None = None) -> Built:
+    """Fill the constructor by the names of its parameters, but for those `given`.
 
     Raises UserError naming the parameter that could not be filled, or what it raised.
     """
     named: dict[str, str] = {}
 
     def arguments(wanted: Sizes) -> dict[str, Any]:
-        return fill(cls, wanted, named)
+        return fill(cls, wanted, named, given)
 
     filled = arguments(sizes)
     shown = ", ".join(
-        f"{k}={v!r}" if not isinstance(v, Config) else f"{k}=..."
+        f"{k}={v!r}" if not isinstance(v, Config | nn.Module) else f"{k}=..."
         for k, v in filled.items()
     )
 

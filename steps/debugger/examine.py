@@ -10,6 +10,7 @@ from typing import Any
 
 from steps.debugger import LONGEST
 from steps.debugger.arguments import Sizes, meaning, role_by_words, unfilled
+from steps.debugger.blocks import examine_blocks
 from steps.debugger.build import Built, build, build_from, hidden_modules
 from steps.debugger.calls import Call
 from steps.debugger.case import Case, copy_of, make_case
@@ -217,6 +218,7 @@ def examine_classes(
             first, chosen = result, cls
     if first is None:
         raise UserError(problems[0])
+    first = examine_blocks(module, chosen, first)
     others = [c.__name__ for c in classes if c is not chosen]
     if others:
         first.examined += (
