@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ class Sizes:
     context: int = 13
     p: float = 0.25  # of dropout; at 0.5 one could not tell 1/p from 1/(1-p)
     bias: bool = False
+    d_context: int = 0  # of what keys and values are made of; 0 for as wide as x
 
     @property
     def d_out(self) -> int:
@@ -84,6 +86,11 @@ MEANINGS = {
         "attentionprobsdropoutprob hiddendropoutprob attnprob rate droprate "
         "dropoutattn dropoutratio projdropout resdropout attnp projp residp "
         "pattn presid dropoutprobability attnprobdrop dropoutresid"
+    ),
+    "d_context": (
+        "contextdim crossattentiondim crossdim kdim vdim encoderdim encdim memorydim "
+        "encoderhiddensize dcontext contextwidth dimcontext kvdim dimkv memdim "
+        "encdimension contextsizekv dmemory dencoder"
     ),
     "bias": (
         "qkvbias bias usebias biasqkv addbias hasbias attnbias attentionbias "
@@ -295,7 +302,7 @@ def fill(
     for parameter in parameters:
         name = parameter.name
         required = parameter.default is parameter.empty
-        config = config_for(parameter, sizes, named, len(known) < 2)
+        config = config_for(cls, parameter, sizes, named, len(known) < 2)
         if given and name in given:
             filled[name] = given[name]
         elif config is not None:
@@ -311,6 +318,13 @@ def fill(
             if what is not None and (required or replaces(what, parameter.default)):
                 named[name] = what
                 filled[name] = value_for(what, sizes)
+            elif what == "d_context" and sizes.d_context:
+                named[name] = what
+                filled[name] = sizes.d_context
+    own = [v for n, v in filled.items() if named.get(n) in ("d_in", "width")]
+    for name in filled:
+        if named.get(name) == "d_context" and not sizes.d_context:
+            filled[name] = own[0] if own else sizes.d_in
     return filled
 
 
@@ -322,7 +336,8 @@ AROUND = ("vocab", "layers", "ff", "wider")
 
 def replaces(what: str, default: Any) -> bool:
     """Whether a parameter that has a default is given a value all the same."""
-    if what in ("layer", "eps", "base", "whole", "span", "false", *AROUND):
+    left = ("layer", "eps", "base", "whole", "span", "false", "d_context", *AROUND)
+    if what in left:
         return False
     if what in ("true", "bias"):
         return isinstance(default, bool)
@@ -360,8 +375,27 @@ CONFIGS = (
 )
 
 
+def own_config(cls: type) -> Any:
+    """The one dataclass of the class's file that is a config, by its name."""
+    names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    names = getattr(cls.__init__, "__globals__", names)  # type: ignore[misc]
+    found = [
+        value
+        for value in list(names.values())
+        if dataclasses.is_dataclass(value)
+        and isinstance(value, type)
+        and value.__module__ == cls.__module__
+        and re.search(r"config|args|params|settings", value.__name__.lower())
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def config_for(
-    parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str], alone: bool
+    cls: type,
+    parameter: inspect.Parameter,
+    sizes: Sizes,
+    named: dict[str, str],
+    alone: bool,
 ) -> Any:
     """A config object where the parameter is one.
 
@@ -373,6 +407,8 @@ def config_for(
     if parameter.default is not parameter.empty and parameter.default is not None:
         return None
     kind = parameter.annotation
+    if kind is parameter.empty:
+        kind = own_config(cls)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         values = {}
         for item in dataclasses.fields(kind):
@@ -382,4 +418,22 @@ def config_for(
                 named[item.name] = what
         with contextlib.suppress(Exception):
             return kind(**values)
+        with contextlib.suppress(Exception):
+            return by_default(kind, sizes, named)
     return Config(sizes, named)
+
+
+def by_default(kind: Any, sizes: Sizes, named: dict[str, str]) -> Any:
+    """A config with the file's own values; `sizes` become what they are there."""
+    config = kind()
+    means = {item.name: meaning(item.name) for item in dataclasses.fields(kind)}
+    for name, what in means.items():
+        value = getattr(config, name)
+        if what == "width" and {"H", "D"} <= set(means.values()):
+            what = "d_in"  # the heads need not fill it
+        if what is None or what == "width" or isinstance(value, bool):
+            continue
+        named[name] = what
+        if isinstance(value, int | float) and hasattr(sizes, what):
+            setattr(sizes, what, value)
+    return config

@@ -9,7 +9,7 @@ from typing import Any
 
 from steps.debugger.arguments import Sizes, plain
 from steps.debugger.build import Built
-from steps.debugger.calls import forwards, is_mask
+from steps.debugger.calls import is_mask, ways_to_call
 from steps.debugger.file import File
 from steps.debugger.residual import Found
 from steps.debugger.watch import Part, Watched, copied, watch, with_result
@@ -52,7 +52,8 @@ class Block:
     def given(self, x: torch.Tensor) -> tuple[tuple, dict[str, Any], bool]:
         """What forward is given: (args, kwargs, whether some of it was made up)."""
         like = x if x.is_floating_point() else x[..., None].double()
-        _, args, kwargs = next(forwards(self.module, like, self.sizes.D, False))
+        way = next(ways_to_call(self.module, like, self.sizes.D, False))
+        args, kwargs = way.arguments(self.module, like)
         values = [*args, *kwargs.values()]
         number = sum(value is like for value in values)
         generator = torch.Generator().manual_seed(5)
@@ -317,8 +318,13 @@ def mask_lost(block: Block, seen: Watched, x: torch.Tensor) -> Found | None:
     part = parts[0]
     if causal(block.module, x, [block.given(x)[:2]]) or not masks_of(part.module):
         return None
-    given = [(a, k) for _, a, k in forwards(block.module, x, block.sizes.D, True)]
-    alone = [(a, k) for _, a, k in forwards(part.module, x, block.sizes.D, True)]
+    given, alone = (
+        [
+            way.arguments(module, x)
+            for way in ways_to_call(module, x, block.sizes.D, True)
+        ]
+        for module in (block.module, part.module)
+    )
     if differs(block.module, given) or not causal(part.module, x, alone):
         return None
     return Found(

@@ -11,7 +11,15 @@ from typing import Any
 
 from steps.debugger.arguments import Sizes
 from steps.debugger.build import Built, make_lazy, owner_of, prepare
-from steps.debugger.calls import Call, invented, is_mask
+from steps.debugger.calls import (
+    Call,
+    Mask,
+    Way,
+    arranged,
+    invented,
+    is_mask,
+    takes_context,
+)
 from steps.debugger.file import File
 from steps.debugger.inputs import PLAIN, Form, replaced
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge, stages_read
@@ -49,6 +57,7 @@ class Case:
     weights: dict[str, torch.Tensor]
     said: str = "x"  # how forward was called
     how: Any = None  # (args, kwargs) as a function of the module and x
+    way: Way = field(default_factory=Way)  # where it is not the reader's own
     run: Run = field(init=False)
     other: Run = field(init=False)  # with one number of x changed
     at: tuple[int, int] = (0, 0)  # where
@@ -62,6 +71,7 @@ class Case:
     asked_call: Call | None = None  # what the reader says that forward is given
     by_caller: bool = False  # whether only a mask that forward is given makes it causal
     takes_mask: bool = False  # whether forward has a parameter for one
+    given: set[str] = field(default_factory=set)  # parameters that some run was given
     made_up: str = ""  # parameters of forward that were guessed at, such as angles
     tokens_first: bool = False  # its input and output are (tokens, sequences, features)
     form: Form = PLAIN  # how x is arranged for forward otherwise
@@ -111,10 +121,9 @@ class Case:
         return self.x.shape[-2]
 
     @property
-    def mask_shape(self) -> str:
-        """The shape of the mask that forward was called with, such as "7x7"."""
-        found = re.search(r"mask\w*=(\d+(?:x\d+)+)", self.said)
-        return found[1] if found else ""
+    def mask(self) -> Mask | None:
+        """The causal mask that forward was given."""
+        return self.way.mask
 
     def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
         """The forward pass, its arguments made ready before any recorder watches."""
@@ -203,6 +212,35 @@ class Case:
         made.tried, made.not_tried = list(self.tried), list(self.not_tried)
         return made
 
+    def by(self, way: Way) -> "Case":
+        """The same case, not run yet, called in this way."""
+
+        def how(module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
+            args, kwargs = way.arguments(module, x)
+            if self.tokens_first and x.dim() == 3:
+                turned = x.transpose(0, 1)
+                args = tuple(turned if value is x else value for value in args)
+                kwargs = {k: turned if v is x else v for k, v in kwargs.items()}
+            return args, kwargs
+
+        made = self.again(way.said, how)
+        made.way = way
+        return made
+
+    def giving(self, **more: Callable[[torch.Tensor], Any]) -> "Case":
+        """The same case, not run yet, with other values for some of the parameters.
+
+        Each is a function of x, and gives sequences first, whatever forward takes.
+        """
+
+        def how(module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
+            args, kwargs = self.how(module, x)
+            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+            made = {name: self.turned(make(x)) for name, make in more.items()}
+            return arranged(module, {**bound.arguments, **made})
+
+        return self.again(", ".join([self.said, *more]), how)
+
     def risk(
         self, at: Node | Place | None, kind: str, setting: str, message: str
     ) -> None:
@@ -275,7 +313,9 @@ def claims_causal(
     asked: count it as a claim that forward can be asked for a mask.
     """
     words = " ".join(type(part).__name__ for part in module.modules()).lower()
-    if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
+    if any(word in words for word in ("causal", "masked")):
+        return True
+    if any(word in words for word in ("decoder", "gpt")) and not takes_context(module):
         return True
     told = set(built.named.values()) if built is not None else set()
     if "true" in told or ("context" in told and not positions(module, built)):
@@ -308,7 +348,7 @@ def positions(module: nn.Module, built: Built | None) -> bool:
 def run_twice(case: Case) -> None:
     """Record a run, and another with one number of x changed."""
     case.run = case.record()
-    failed = case.run.error is not None and not case.mask_shape
+    failed = case.run.error is not None and case.mask is None
     single = failed and case.x.dim() == 3 and case.form.plain
     if not single or not takes_two(case):
         case.other = case.record(changed(case))

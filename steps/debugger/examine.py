@@ -1,5 +1,6 @@
 """From a file or a module to a diagnosis."""
 
+import contextlib
 import inspect
 import sys
 from dataclasses import dataclass, replace
@@ -235,14 +236,14 @@ def examine_class(cls: type, file: str, asked: Asked) -> Diagnosis:
         raise
     except Exception as error:
         unless_memory(error)
-        try:
-            built = build(cls, Sizes(d_in=sizes.d_out))
-        except Exception:
+        other = made_otherwise(cls)
+        if other is None:
             names = inspect.signature(cls).parameters
             guessed = next((n for n in names if role_by_words(cls, n)), None)
             if guessed is not None:
                 raise unfilled(cls, guessed) from None
             return constructor_raised(cls, file, sizes, error)
+        built = other
     if not isinstance(built.module, nn.Module):
         raise UserError(f"{cls.__name__}(...) makes no nn.Module")
     if "_modules" not in vars(built.module):
@@ -251,6 +252,13 @@ def examine_class(cls: type, file: str, asked: Asked) -> Diagnosis:
         )
     refuse_unhashable(built.module)
     return examine_built(cls, fitted(cls, built), file, asked)
+
+
+def made_otherwise(cls: type) -> Built | None:
+    """The class made with one width for all."""
+    with contextlib.suppress(Exception):
+        return build(cls, Sizes(d_in=Sizes().d_out))
+    return None
 
 
 def fitted(cls: type, built: Built) -> Built:

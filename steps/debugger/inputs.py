@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from steps.debugger.calls import forwards
+from steps.debugger.calls import ways_to_call
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
 
@@ -174,9 +174,9 @@ def at_widths(case: "Case", form: Form) -> Iterator["Case"]:
 
 def runs(case: "Case", form: Form) -> bool:
     """Whether some way to call forward with x in this form raises nothing."""
-    for _, args, kwargs in forwards(case.module, case.x, case.sizes.D, False):
+    for way in ways_to_call(case.module, case.x, case.sizes.D, False):
         x = form.laid(case.x)
-        args, kwargs = replaced(args, kwargs, case.x, form.given(x))
+        args, kwargs = replaced(*way.arguments(case.module, x), x, form.given(x))
         with torch.no_grad(), contextlib.suppress(Exception):
             out = next(tensors_in(case.module(*args, **kwargs)), None)
             return out is not None

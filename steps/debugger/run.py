@@ -136,9 +136,11 @@ class Watcher(Recorder):
                 and self.entries
             ):
                 self.mixed.append((self.entries[-1], fixed[0]))
-        if stays:
-            for tensor in made:
+        for tensor in made:
+            if stays:
                 self.fixed[id(tensor)] = tensor
+            else:  # moved: on the CPU that may be the tensor itself
+                self.fixed.pop(id(tensor), None)
 
     def _axes_of(self, *_: Any) -> Any:
         return ()
