@@ -33,7 +33,7 @@ from steps.debugger.roles import (
     split,
     token_axes,
 )
-from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
+from steps.debugger.run import Node, Run, as_tokens, depend, is_weight, record, state_of
 from steps.debugger.stages import Label
 from steps.errors import UserError
 from steps.pytorch import nn, torch
@@ -165,8 +165,10 @@ class Case:
         weights = {path: state[path] for path in self.weights if path in state}
         call = self.call(module, x)
         run = record(module, call, x, self.file.path, weights=weights, **options)
+        rows = self.form.rows(x)
+        run.shown = as_tokens(self.form.given(x), rows)
         for node in run.nodes:
-            node.rows = self.form.rows(x)
+            node.rows = rows
         return run
 
     def copied(self) -> nn.Module:
