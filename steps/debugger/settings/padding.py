@@ -109,7 +109,7 @@ def with_mask(case: Case, name: str, mask: torch.Tensor) -> Case:
     """The case, with a mask given to one parameter of forward."""
 
     def how(module: Any, x: torch.Tensor) -> tuple[tuple, dict]:
-        args, kwargs = case.how(module, x)
+        args, kwargs = case.arguments(module, x)
         given = inspect.signature(module.forward).bind(*args, **kwargs)
         given.arguments[name] = mask.clone()
         return given.args, given.kwargs
