@@ -450,7 +450,7 @@ def link(
 
 
 def name_of(entry: Entry) -> str:
-        """The last operation that made it; in place counts, as the numbers are now."""
+    """The name of a result; of one of several, as in q, k, v = ..., its own."""
     if entry.index is None:
         return entry.name
     if f"*{entry.expression}" in entry.statement:
