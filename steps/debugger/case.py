@@ -21,6 +21,7 @@ from steps.debugger.calls import (
     takes_context,
 )
 from steps.debugger.file import File
+from steps.debugger.inputs import PLAIN, Form, replaced
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge, stages_read
 from steps.debugger.load import first_line
 from steps.debugger.roles import (
@@ -73,6 +74,7 @@ class Case:
     given: set[str] = field(default_factory=set)  # parameters that some run was given
     made_up: str = ""  # parameters of forward that were guessed at, such as angles
     tokens_first: bool = False  # its input and output are (tokens, sequences, features)
+    form: Form = PLAIN  # how x is arranged for forward otherwise
 
     @property
     def judged(self) -> Judgement:
@@ -125,19 +127,25 @@ class Case:
 
     def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
         """The forward pass, its arguments made ready before any recorder watches."""
-        args, kwargs = self.how(module, x)
+        args, kwargs = self.arguments(module, x)
         return lambda: module(*args, **kwargs)
+
+    def arguments(self, module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
+        """What forward is given for x (B, T, d_in), in the form that it takes."""
+        return replaced(*self.how(module, x), x, self.form.given(x))
 
     def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
         """What it returns; its first tensor as (sequences, tokens, features)."""
-        return self.turned(self.call(module, x.clone())())
+        return self.turned(self.call(module, self.form.laid(x))())
 
     def turned(self, result: Any) -> Any:
         """A result of forward with its first tensor as (sequences, tokens, ...)."""
-        if not self.tokens_first:
+        if not self.tokens_first and self.form.plain:
             return result
         if isinstance(result, tuple | list) and result:
             return (self.turned(result[0]), *result[1:])
+        if isinstance(result, torch.Tensor) and not self.form.plain:
+            return self.form.back(result)
         if isinstance(result, torch.Tensor) and result.dim() > 2:
             return result.transpose(0, 1)
         return result
@@ -150,13 +158,16 @@ class Case:
         **options: Any,
     ) -> Run:
         """A recorded run: of this module and x, or of those that are given."""
-        x = (self.x if x is None else x).clone()  # which forward may change
+        x = self.form.laid(self.x if x is None else x)  # which forward may change
         state = self.weights if module is None else state_of(module)
         module = module or self.module
         torch.default_generator.manual_seed(seed)
         weights = {path: state[path] for path in self.weights if path in state}
         call = self.call(module, x)
-        return record(module, call, x, self.file.path, weights=weights, **options)
+        run = record(module, call, x, self.file.path, weights=weights, **options)
+        for node in run.nodes:
+            node.rows = self.form.rows(x)
+        return run
 
     def copied(self) -> nn.Module:
         """The module to be changed: a copy, or made anew where it has none."""
@@ -338,13 +349,14 @@ def run_twice(case: Case) -> None:
     """Record a run, and another with one number of x changed."""
     case.run = case.record()
     failed = case.run.error is not None and case.mask is None
-    if not failed or case.x.dim() != 3 or not takes_two(case):
+    single = failed and case.x.dim() == 3 and case.form.plain
+    if not single or not takes_two(case):
         case.other = case.record(changed(case))
 
 
 def changed(case: Case) -> torch.Tensor:
     """x with one number changed; case.at is its sequence and token."""
-    x = case.x.clone()
+    x = case.form.laid(case.x)
     case.at = (0, case.T // 2)
     token = x[case.at] if x.dim() == 3 else x[case.at[1]]
     token[x.shape[-1] // 2] += 1.0
@@ -443,6 +455,8 @@ def bare_readings(case: Case, causal: bool) -> Iterator[Judgement]:
 
 def all_readings(case: Case) -> Iterable[Heads]:
     """Every way to read the projections as heads, the most likely first."""
+    if case.form.packed:
+        return handed_over(case)
     inside = mha_heads(case)
     if inside is not None:
         return [inside]
@@ -456,6 +470,17 @@ def all_readings(case: Case) -> Iterable[Heads]:
         guesses = [1, *([asked] if asked else []), *guesses]
         asked = None
     return readings(case.found, asked, guesses, case.run)
+
+
+def handed_over(case: Case) -> Iterator[Heads]:
+    """Queries, keys and values of every head that x itself holds."""
+    for layout in case.form.layouts():
+        sizes = {"3": 3, "H": case.form.heads, "D": -1}
+        parts = case.x.unflatten(-1, [sizes[a] for a in layout]).movedim(
+            2 + layout.index("3"), 0
+        )
+        q, k, v = parts.transpose(2, 3)
+        yield Heads(q, k, v, {"q": [], "k": [], "v": []}, layout, given=True)
 
 
 def heads_seen(case: Case) -> list[int]:

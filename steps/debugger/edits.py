@@ -303,7 +303,12 @@ def sizes_in_another_order(node: Any, at: Spot) -> Iterator[Found]:
         return
     texts, kind = [at.text(a) for a in row], moved(at, node)
     n = len(row)
-    place = (row[0].lineno, row[0].col_offset, row[-1].end_lineno, row[-1].end_col_offset)
+    place = (
+        row[0].lineno,
+        row[0].col_offset,
+        row[-1].end_lineno,
+        row[-1].end_col_offset,
+    )
     end = (node.end_lineno, node.end_col_offset) * 2
     for order in itertools.permutations(range(n)):
         if list(order) == sorted(order) or len({*texts}) < 2:
@@ -381,9 +386,12 @@ def left_out(node: Any, at: Spot) -> Iterator[Found]:
         for side in (node.left, node.right):
             kept = at.value(side)
             if type(kept) is type(at.value(node)) and kept is not None:
-                yield 1.3, "scale", ("side", side is node.left), [
-                    at.put(node, at.text(side))
-                ]
+                yield (
+                    1.3,
+                    "scale",
+                    ("side", side is node.left),
+                    [at.put(node, at.text(side))],
+                )
     elif isinstance(node, ast.UnaryOp):
         kind = "mask" if isinstance(node.op, ast.Invert | ast.Not) else "scale"
         yield 1.0, kind, ("unary",), [at.put(node, at.text(node.operand))]
@@ -461,7 +469,9 @@ def scales(node: Any, at: Spot) -> Iterator[Found]:
     """The number that scores are multiplied with or divided by."""
     value = at.value(node)
     number = isinstance(value, float) or (
-        isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype.is_floating_point
+        isinstance(value, torch.Tensor)
+        and value.dim() == 0
+        and value.dtype.is_floating_point
     )
     if type(value) is int and isinstance(at.program.parents.get(node), ast.BinOp):
         number = True
@@ -593,7 +603,9 @@ def equations(text: str) -> Iterator[tuple[float, str]]:
         for cost, new in news:
             if len(set(new)) == len(new):
                 parts = [*terms[:n], new, *terms[n + 1 :]]
-                whole_ = [x for pair in itertools.zip_longest(gaps, parts) for x in pair]
+                whole_ = [
+                    x for pair in itertools.zip_longest(gaps, parts) for x in pair
+                ]
                 yield cost, "".join(x for x in whole_ if x)
 
 
@@ -742,9 +754,13 @@ def siblings(node: Any, at: Spot) -> Iterator[Found]:
 def leaves(node: ast.AST) -> list[str]:
     """The names and attributes in an expression."""
     found = [
-        ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)
+        ast.unparse(n)
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name | ast.Attribute)
     ]
-    return [text for text in dict.fromkeys(found) if text not in ("self", "torch", "nn")]
+    return [
+        text for text in dict.fromkeys(found) if text not in ("self", "torch", "nn")
+    ]
 
 
 def layers_made(node: Any, at: Spot) -> Iterator[Found]:
@@ -761,9 +777,12 @@ def layers_made(node: Any, at: Spot) -> Iterator[Found]:
         for word in words:
             now = at.value(argument)
             if type(now) is int and at.evaluate(word) != now:
-                yield 1.2 + 0.2 * ("*" in word), "constructor", (word,), [
-                    at.put(argument, word)
-                ]
+                yield (
+                    1.2 + 0.2 * ("*" in word),
+                    "constructor",
+                    (word,),
+                    [at.put(argument, word)],
+                )
 
 
 RULES: tuple[Rule, ...] = (
@@ -785,7 +804,9 @@ def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
         todo += [c for c in ast.iter_child_nodes(node) if not isinstance(c, ast.stmt)]
 
 
-def spots(program: Program, seen: Seen, raised: int | None, T: int, D: int) -> Iterator[Spot]:
+def spots(
+    program: Program, seen: Seen, raised: int | None, T: int, D: int
+) -> Iterator[Spot]:
     """The statements that ran, each with what was in scope."""
     for part in program.parts:
         for node in ast.walk(part.node):
@@ -796,9 +817,7 @@ def spots(program: Program, seen: Seen, raised: int | None, T: int, D: int) -> I
             guard = isinstance(node, ast.Assert | ast.Raise)
             if lines and not guard and not isinstance(node, ast.FunctionDef):
                 scope, names = seen.scopes[lines[0]], seen.names[lines[0]]
-                yield Spot(
-                    program, part, node, scope, names, raised in lines, T, D
-                )
+                yield Spot(program, part, node, scope, names, raised in lines, T, D)
 
 
 def edits(spot: Spot) -> Iterator[Edit]:

@@ -15,6 +15,7 @@ from steps.debugger.build import Built, build, build_from, hidden_modules
 from steps.debugger.calls import Call
 from steps.debugger.case import Case, copy_of, make_case
 from steps.debugger.contain import contained
+from steps.debugger.inputs import arranged
 from steps.debugger.load import (
     TooLong,
     TooMuch,
@@ -362,6 +363,7 @@ def widths_of(module: nn.Module) -> list[int]:
 
 def examine(case: Case, quick: bool = False) -> Diagnosis:
     """Run the module under every way to call it, and conclude from the best run."""
+    case = arranged(case)
     best = best_way(case)
     if not (case.causal or case.undecided) and merit(best) < RIGHT:
         masked = best_way(replace(case, causal=True))

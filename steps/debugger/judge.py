@@ -160,8 +160,8 @@ def add_outputs(
     biases: list[torch.Tensor | None] = [None]
     biases += [t for t in weights.values() if t.dim() == 1]
     for path, tensor in weights.items():
-        # A 1-wide convolution.
-        tensor = tensor.squeeze(-1) if tensor.dim() == 3 else tensor
+        while tensor.dim() > 2 and tensor.shape[-1] == 1:  # a 1-wide convolution
+            tensor = tensor.squeeze(-1)
         if path in role_paths or tensor.dim() < 2 or tensor.numel() % width:
             continue
         matrices = []
@@ -317,8 +317,8 @@ def settle(
     elif label_rank(labels, last) >= AFTER:
         verdict.changed_after = changes_output(run, labels, relevant)
     elif last in labels:
-        one_head = verdict.heads.H == 1
-        verdict.returned = unfinished(labels[last], one_head, projected, tokens_first)
+        heads = verdict.heads
+        verdict.returned = unfinished(labels[last], heads, projected, tokens_first)
 
 
 def good_nodes(run: Run, labels: dict[Node, Label]) -> set[Node]:
@@ -333,7 +333,7 @@ def good_nodes(run: Run, labels: dict[Node, Label]) -> set[Node]:
 
 
 def unfinished(
-    label: Label, one_head: bool, projected: bool, tokens_first: bool
+    label: Label, heads: Heads, projected: bool, tokens_first: bool
 ) -> str:
     """What is returned in place of the output, "" where it is the output.
 
@@ -342,9 +342,11 @@ def unfinished(
     name, order = label.stage.name, label.order
     if label.stage.part or label.stage.rank < CONTEXTS:
         return name
-    if name == "contexts" and label.axes[-1] != ("D" if one_head else "H*D"):
-        what = "with the features not last" if one_head else "that are not joined"
-        return f"contexts {what}"
+    if name == "contexts" and heads.H == 1 and label.axes[-1] != "D":
+        return "contexts with the features not last"
+    apart = heads.H > 1 and not heads.given and label.axes[-1] != "H*D"
+    if name == "contexts" and apart:
+        return "contexts that are not joined"
     if label.index:
         return f"{name}, {label.index} only"
     if {"B", "T"} <= set(order):

@@ -9,7 +9,9 @@ from steps.debugger.roles import ROLE
 from steps.pytorch import torch
 
 NEAR = 1e-6  # of the largest number: float64 but for float32 buffers on the way
-PACKED = re.compile(r"(?:to|w|in|c|fc|lin|proj|x|a)?(qkv|kqv|qvk|kvq|vqk|vkq|kv|vk|qk)s?")
+PACKED = re.compile(
+    r"(?:to|w|in|c|fc|lin|proj|x|a)?(qkv|kqv|qvk|kvq|vqk|vkq|kv|vk|qk)s?"
+)
 
 
 @dataclass(frozen=True)
@@ -461,7 +463,10 @@ def in_block(
     for reading, y in attend(given, weights, heads, modes):
         if feed is None:
             yield reading, y
-            yield replace(reading, around="then norm"), first(y) if y.shape == x.shape else y
+            yield (
+                replace(reading, around="then norm"),
+                first(y) if y.shape == x.shape else y,
+            )
         if y.shape == x.shape:
             y = first(x + y)
             y = y if feed is None else second(y + feed(y))

@@ -132,13 +132,16 @@ def channels_last(out: torch.Tensor) -> torch.Tensor:
 
 def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
     """How forward is called with x, or with what the reader gives it instead."""
-    args, kwargs = case.how(case.module, x)
+    x = case.form.laid(x)
+    args, kwargs = case.arguments(case.module, x)
     held = [t for t in tensors_in((args, kwargs)) if t.is_floating_point()]
     key = x.untyped_storage()._cdata
     if any(t.untyped_storage()._cdata == key for t in held) or not held:
         others = [t for t in held if t.untyped_storage()._cdata != key]
         main, turn = x, turned if case.tokens_first else as_they_are
         main = x if x.dim() > 2 else x[None]
+        if not case.form.plain:
+            main, turn = case.form.given(x), case.form.back
     else:
         main, others = held[0], held[1:]
         if seed:
@@ -224,9 +227,7 @@ class RightOutput:
     def __post_init__(self) -> None:
         case = self.case
         self.modes, self.heads = self.modes or modes_of(case), heads_asked(case)
-        self.trials = [
-            trial_of(case, x, n) for n, x in enumerate(inputs_of(case))
-        ]
+        self.trials = [trial_of(case, x, n) for n, x in enumerate(inputs_of(case))]
         alone = case.copied()
         if self.trials[0].runs(alone) and not self.trials[1].runs(alone):
             fixed = inputs_of(case, fixed=True)
@@ -407,14 +408,14 @@ def joined(group: list[Edit]) -> Edit | None:
     """The same change at several statements of the same form, as one."""
     puts = tuple(put for edit in group for put in edit.puts)
     places = [span for span, _ in puts]
-    if len({edit.line for edit in group}) < len(group) or len(set(places)) < len(places):
+    if len({edit.line for edit in group}) < len(group) or len(set(places)) < len(
+        places
+    ):
         return None
     return Edit(group[0].cost + 0.3, group[0].kind, puts)
 
 
-def find(
-    case: Case, budget: float = 3.0, accept: Accept | None = None
-) -> list[Repair]:
+def find(case: Case, budget: float = 3.0, accept: Accept | None = None) -> list[Repair]:
     """The changes that mend a module, the best first; none if none was found.
 
     accept: what must hold, other than a right output; see RightOutput.

@@ -69,6 +69,7 @@ class Heads:
     )
     changed: str = ""  # how: "rotated" keeps every vector's length, "changed" does not
     strided: bool = False  # head h has every H-th feature, of three separate layers
+    given: bool = False  # x itself holds them: what is returned need not be joined
     conflicts: int = 0  # names that speak against this reading
     named: int = 0  # names that speak for it
 
@@ -235,7 +236,9 @@ def without_factors(
 
 def contracts(node: Node) -> bool:
     """Whether the weight was multiplied as a matrix, not added or looked up."""
-    names = "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d addmm mm baddbmm"
+    names = (
+        "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d conv2d addmm mm baddbmm"
+    )
     names += " tensordot bilinear"
     if node.entry.function in names.split():
         return True

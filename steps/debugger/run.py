@@ -166,10 +166,16 @@ class Node:
     number: int = 0  # of the torch call
     calls: list[int] = field(default_factory=list)  # lines on the way, outermost first
     unseen: bool = False  # reads something made of x where the recorder does not look
+    rows: tuple[int, int] | None = None  # of images: rows and columns, taken as tokens
 
     @property
     def value(self) -> torch.Tensor:
-        return self.entry.numbers()
+        """Its numbers; an image's rows and columns are one axis, that of tokens."""
+        value = self.entry.numbers()
+        for at in range(value.dim() - 1) if self.rows else ():
+            if tuple(value.shape[at : at + 2]) == self.rows:
+                return value.flatten(at, at + 1)
+        return value
 
     @property
     def line(self) -> int:
