@@ -104,20 +104,42 @@ class Spot:
     D: int
     values: dict[ast.AST, Any] = field(default_factory=dict)
 
-    def evaluate(self, node: ast.AST | str) -> Any:
+    def evaluate(self, node: ast.AST | str, more: dict[str, Any] | None = None) -> Any:
         """The value of an expression before the statement ran; None if it has none."""
         text = node if isinstance(node, str) else ast.unparse(node)
         if UNSAFE.search(text) or re.search(r"[a-z]_\(", text):
             return None
         try:
             with torch.no_grad():
-                return eval(text, dict(self.outside), dict(self.scope))
+                return eval(text, {**self.outside, **self.scope, **(more or {})})
         except Exception:
             return None
 
+    def inner(self, node: ast.AST) -> dict[str, Any]:
+        """What a comprehension around an expression names, for its first round."""
+        around = []
+        while node is not self.statement and node in self.program.parents:
+            node = self.program.parents[node]
+            around.append(node)
+        names: dict[str, Any] = {}
+        for one in around[::-1]:
+            for part in getattr(one, "generators", ()):
+                text = f"next(iter({ast.unparse(part.iter)}), None)"
+                target = part.target
+                first = self.evaluate(text, names)
+                single = isinstance(target, ast.Name)
+                for name, value in zip(
+                    [target] if single else getattr(target, "elts", ()),
+                    [first] if single else first if isinstance(first, tuple) else (),
+                    strict=False,
+                ):
+                    names[ast.unparse(name)] = value
+        return names
+
     def value(self, node: ast.AST) -> Any:
         if node not in self.values:
-            self.values[node] = self.evaluate(node)
+            more = self.inner(node) if self.has_inner else None
+            self.values[node] = self.evaluate(node, more)
         return self.values[node]
 
     def shape(self, node: ast.AST) -> tuple[int, ...] | None:
@@ -150,6 +172,10 @@ class Spot:
         if loose and (isinstance(around, tight) or head):
             new = f"({new})"
         return span(node), new
+
+    @cached_property
+    def has_inner(self) -> bool:
+        return any(hasattr(node, "generators") for node in ast.walk(self.statement))
 
     @cached_property
     def square(self) -> tuple[int, int]:
@@ -604,6 +630,10 @@ def operators(node: Any, at: Spot) -> Iterator[Found]:
     sign, others = OPERATORS[type(node.op)]
     left, right = node.left, node.right
     kind = "scale" if not is_square(at, right) else "mask"
+    for a, b in ((left, right), (right, left)) if "*" in sign else ():
+        if is_square(at, a) and at.shape(b) is not None and few(at.value(b)):
+            new = f"{at.safe(a)}.masked_fill({at.safe(b)} == 0, {INF})"
+            yield 1.3, "mask", ("fill",), [at.put(node, new)]
     for other in others.split():
         between = (
             left.end_lineno, left.end_col_offset, right.lineno, right.col_offset
@@ -617,10 +647,16 @@ def operators(node: Any, at: Spot) -> Iterator[Found]:
         yield 1.2, "scores", ("turned",), new
 
 
+def few(value: torch.Tensor) -> bool:
+    """Whether a tensor has two numbers only, as masks have."""
+    return value.dim() > 1 and value.unique().numel() == 2
+
+
 def operands(node: Any, at: Spot) -> Iterator[Found]:
     """Two arguments of a call exchanged."""
-    if isinstance(node, ast.Call) and 2 <= len(node.args) <= 4:
-        for a, b in itertools.combinations(node.args, 2):
+    row = node.args if isinstance(node, ast.Call) else getattr(node, "elts", ())
+    if 2 <= len(row) <= 4 and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        for a, b in itertools.combinations(row, 2):
             alike_ = type(at.value(a)) is type(at.value(b)) or at.raised
             if alike_ and at.text(a) != at.text(b):
                 new = [at.put(a, at.text(b)), at.put(b, at.text(a))]
@@ -702,6 +738,9 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
     value = getattr(node, "value", None)
     if value is not None and not isinstance(node, ast.Expr):
         yield from through_layers(value, at)
+    for call in ast.walk(node) if at.raised else ():
+        if isinstance(call, ast.Call) and isinstance(at.value(call), tuple):
+            yield 1.1, "output", ("first",), [at.put(call, f"{at.text(call)}[0]")]
 
 
 def through_layers(value: ast.expr, at: Spot) -> Iterator[Found]:
@@ -715,6 +754,9 @@ def through_layers(value: ast.expr, at: Spot) -> Iterator[Found]:
             if layer.in_features == shape[-1]:
                 new = f"{name}({at.text(first)})"
                 yield 1.3, "output", (name,), [at.put(first, new)]
+        if isinstance(layer, torch.Tensor) and layer.shape == shape and len(shape) == 3:
+            new = f"{name} + {at.safe(first)}"
+            yield 1.5, "residual", (name,), [at.put(first, new)]
 
 
 def siblings(node: Any, at: Spot) -> Iterator[Found]:

@@ -72,9 +72,12 @@ def heads_asked(case: Case) -> list[int]:
 
 def modes_of(case: Case) -> list[bool]:
     """Whether its attention must be causal: both, where nothing tells."""
-    if case.undecided:
-        return [masks_in(case.run, case.T)]
-    return [case.causal]
+    if not case.undecided:
+        return [case.causal]
+    text = "".join(case.file.source.lines) if case.file.source is not None else ""
+    if masks_in(case.run, case.T) or "is_causal=True" in text.replace(" ", ""):
+        return [True]
+    return [False, True]
 
 
 def inputs_of(case: Case, fixed: bool = False) -> list[torch.Tensor]:
@@ -138,7 +141,7 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
     if any(t.untyped_storage()._cdata == key for t in held) or not held:
         others = [t for t in held if t.untyped_storage()._cdata != key]
         main, turn = x, turned if case.tokens_first else as_they_are
-        main = x if x.dim() > 2 else x[None]
+        x = main = x if x.dim() > 2 else x[None]
     else:
         main, others = held[0], held[1:]
         if seed:
@@ -150,7 +153,8 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
         turn = arrangement(case, main)
     if main.dim() == 5:
         return Trial(args, kwargs, Given(main, heads=main.unbind(2)), as_they_are)
-    given = given_to(turn(main), others, list(tensors_in((args, kwargs))))
+    main = main if main is x else turn(main)
+    given = given_to(main, others, list(tensors_in((args, kwargs))))
     given.bases = bases_of(case)
     return Trial(args, kwargs, given, turn)
 
@@ -192,8 +196,15 @@ def bases_of(case: Case) -> tuple[float, ...]:
 
 
 def weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """What a module learns, by path: as layers read it, where it is made of more."""
     state = state_of(module)
-    return {path: t for path, t in state.items() if is_weight(state, path)}
+    found = {path: t for path, t in state.items() if is_weight(state, path)}
+    for name, part in module.named_modules():
+        for own in getattr(part, "parametrizations", {}):
+            inner = f"{name}.parametrizations.{own}.".lstrip(".")
+            found = {p: t for p, t in found.items() if not p.startswith(inner)}
+            found[f"{name}.{own}".lstrip(".")] = getattr(part, own).detach()
+    return found
 
 
 def layers_around(module: nn.Module) -> tuple[list[nn.Module], nn.Module | None, str]:
@@ -228,6 +239,7 @@ class RightOutput:
             trial_of(case, x, n) for n, x in enumerate(inputs_of(case))
         ]
         alone = case.copied()
+        self.count = len(weights_of(alone))
         if self.trials[0].runs(alone) and not self.trials[1].runs(alone):
             fixed = inputs_of(case, fixed=True)
             self.trials = [trial_of(case, x, n) for n, x in enumerate(fixed)]
@@ -264,7 +276,7 @@ class RightOutput:
                 return None
             again = self.found(number, module)
             readings = {r: max(d, again[r]) for r, d in readings.items() if r in again}
-        if not readings or len(weights_of(module)) < len(self.case.weights):
+        if not readings or len(weights_of(module)) < self.count:
             return None
         best = min(readings, key=lambda r: (not r.usual, readings[r]))
         rows = self.outputs(0, module)
@@ -315,8 +327,13 @@ def line_in(error: BaseException, path: str) -> int | None:
 class Workshop:
     """The module under examination, run with lines of its file reading otherwise."""
 
-    def __init__(self, case: Case, accept: Accept) -> None:
+    def __init__(
+        self, case: Case, accept: Accept, make: Callable[[], nn.Module] | None
+    ) -> None:
         self.case, self.accept = case, accept
+        self.make = make
+        if make is None and case.built is not None:
+            self.make = lambda: build(type(case.module), case.sizes).module
         names = vars(sys.modules[type(case.module).__module__])
         self.program = Program(case.file.path, names)
         self.seen, self.raised = Seen(), None
@@ -333,7 +350,7 @@ class Workshop:
 
     def watch(self) -> None:
         """Run it once as it stands, noting what is in scope at each line."""
-        if self.case.built is not None:
+        if self.make is not None:
             self.program.watch(self.rebuilt, self.seen)
             self.constructor = set(self.seen.scopes)
         module = self.case.copied()
@@ -346,10 +363,14 @@ class Workshop:
     def rebuilt(self) -> nn.Module:
         """The module made anew, with the weights of the one under examination."""
         case = self.case
-        module = build(type(case.module), case.sizes).module
+        assert self.make is not None
+        module = self.make()
         make_lazy(module, case.x, case.sizes.D)
         prepare(module)
-        for path, tensor in weights_of(module).items():
+        state = state_of(module)
+        for path, tensor in state.items():
+            if not is_weight(state, path):
+                continue
             own = case.weights.get(path)
             if own is None or own.shape != tensor.shape:
                 drawn = torch.Generator().manual_seed(zlib.crc32(path.encode()))
@@ -367,7 +388,7 @@ class Workshop:
                 parts = {self.program.part_at(line) for line in lines}
                 ran = {n for part in parts if part for n in part.lines}
                 anew = not ran.isdisjoint(self.constructor)
-                if anew and self.case.built is None:
+                if anew and self.make is None:
                     return None, 0
                 module = self.rebuilt() if anew else self.as_it_was()
                 return self.accept(module), None
@@ -413,16 +434,20 @@ def joined(group: list[Edit]) -> Edit | None:
 
 
 def find(
-    case: Case, budget: float = 3.0, accept: Accept | None = None
+    case: Case,
+    budget: float = 3.0,
+    accept: Accept | None = None,
+    make: Callable[[], nn.Module] | None = None,
 ) -> list[Repair]:
     """The changes that mend a module, the best first; none if none was found.
 
+    make: makes the module anew, where `case.built` does not say how.
     accept: what must hold, other than a right output; see RightOutput.
     budget: seconds of this process.
     """
     end = time.process_time() + budget
     accept = accept or RightOutput(case)
-    shop = Workshop(case, accept)
+    shop = Workshop(case, accept, make)
     shop.watch()
     search = Search(shop, end)
     singles = candidates(shop, width_of(case))
