@@ -14,12 +14,13 @@ from steps.pytorch import nn, torch
 Span = tuple[int, int, int, int]  # first line, column, last line, column; in bytes
 INF = "float('-inf')"
 # Methods whose whole numbers are axes.
-AXES = set(
-    "transpose swapaxes swapdims movedim permute softmax log_softmax cat concat stack "
-    "unbind chunk split flatten unflatten unsqueeze squeeze sum mean repeat_interleave "
-    "narrow select logsumexp flip cumsum index_select normalize size amax max "
-    "Softmax".split()
-)
+AXES = {
+    "transpose", "swapaxes", "swapdims", "movedim", "permute", "softmax", "log_softmax",
+    "cat", "concat", "stack", "unbind", "chunk", "split", "flatten", "unflatten",
+    "unsqueeze", "squeeze", "sum", "mean", "repeat_interleave", "narrow", "select",
+    "logsumexp", "flip", "cumsum", "index_select", "normalize", "size", "amax", "max",
+    "Softmax",
+}  # fmt: skip
 SHAPES = {"view", "reshape", "unflatten", "expand", "permute"}
 TWINS = {
     "triu": "tril", "tril": "triu", "view": "reshape", "matmul": "mul",
@@ -67,16 +68,26 @@ def span(node: Any) -> Span:
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
+def end_of(node: Any) -> Span:
+    """The place after a node."""
+    return node.end_lineno, node.end_col_offset, node.end_lineno, node.end_col_offset
+
+
+def between(one: Any, other: Any) -> Span:
+    """From the end of a node to the start of another."""
+    return one.end_lineno, one.end_col_offset, other.lineno, other.col_offset
+
+
 def called(call: ast.Call) -> str:
     """The last part of the name of what is called."""
     func = call.func
     return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
 
 
-def whole(node: ast.AST) -> int | None:
+def whole(node: Any) -> int | None:
     """The whole number that stands there, of either sign."""
     try:
-        value = ast.literal_eval(node)  # type: ignore[arg-type]
+        value = ast.literal_eval(node)
     except (ValueError, TypeError):
         return None
     return value if type(value) is int else None
@@ -223,14 +234,14 @@ class Spot:
 
     @cached_property
     def part_forms(self) -> dict[str, str]:
-        """Names and attributes of the function, with the form of what they are given."""
+        """Names of the function, with the form of what each is given."""
         forms: dict[str, str] = {}
         for node in ast.walk(self.part.node):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
-                    whole_ = isinstance(target, ast.Tuple)
-                    for part in target.elts if whole_ else [target]:
-                        made = str(node.lineno) if whole_ else form(node.value)
+                    several = isinstance(target, ast.Tuple)
+                    made = str(node.lineno) if several else form(node.value)
+                    for part in getattr(target, "elts", [target]):
                         forms[ast.unparse(part)] = made
         forms |= {a.arg: "argument" for a in self.part.node.args.args}
         layers = {t: v for t, v in self.known.items() if isinstance(v, nn.Module)}
@@ -276,9 +287,9 @@ def owner_of(call: ast.Call, at: Spot) -> ast.expr | None:
     if isinstance(call.func, ast.Attribute):
         value = at.value(call.func.value)
         library = isinstance(call.func.value, ast.Name) and value is not None
-        if isinstance(value, torch.Tensor) or not library:
-            if not isinstance(value, nn.Module):
-                return call.func.value
+        tensor = isinstance(value, torch.Tensor)
+        if tensor or not (library or isinstance(value, nn.Module)):
+            return call.func.value
     return call.args[0] if call.args else None
 
 
@@ -290,8 +301,8 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
     shape = at.shape(owner) if owner is not None else None
     dims = len(shape) if shape else 4
     dims += called(node) in ("unsqueeze", "stack")
-    told = [(a, whole(a)) for a in (*node.args, *(k.value for k in node.keywords))]
-    told = [(a, n) for a, n in told if n is not None and -dims <= n < dims]
+    given = [(a, whole(a)) for a in (*node.args, *(k.value for k in node.keywords))]
+    told = [(a, n) for a, n in given if n is not None and -dims <= n < dims]
     kind = "softmax" if "softmax" in called(node).lower() else moved(at, node)
     if called(node) in ("transpose", "swapaxes", "swapdims") and len(told) == 2:
         (a, m), (b, n) = told
@@ -304,8 +315,8 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
         for a, n in told:
             for i in range(dims):
                 if i != n % dims:
-                    new = str(i - dims if n < 0 else i)
-                    yield 1.0, kind, (i,), [at.put(a, new)]
+                    axis = str(i - dims if n < 0 else i)
+                    yield 1.0, kind, (i,), [at.put(a, axis)]
 
 
 def row_of(call: ast.Call, at: Spot) -> list[ast.expr]:
@@ -329,8 +340,8 @@ def sizes_in_another_order(node: Any, at: Spot) -> Iterator[Found]:
         return
     texts, kind = [at.text(a) for a in row], moved(at, node)
     n = len(row)
-    place = (row[0].lineno, row[0].col_offset, row[-1].end_lineno, row[-1].end_col_offset)
-    end = (node.end_lineno, node.end_col_offset) * 2
+    place = *span(row[0])[:2], *span(row[-1])[2:]
+    end = end_of(node)
     for order in itertools.permutations(range(n)):
         if list(order) == sorted(order) or len({*texts}) < 2:
             continue
@@ -361,7 +372,7 @@ def moved_first(node: Any, at: Spot) -> Iterator[Found]:
     if not isinstance(func, ast.Attribute) or called(node) == "permute":
         return
     if called(node) == "view":
-        yield 0.9, "merge", ("reshape",), [after(func.value, ".reshape", func)]
+        yield 0.9, "merge", ("reshape",), [renamed(func, ".reshape")]
     shape, kind = at.shape(func.value), moved(at, node)
     name = ".reshape" if called(node) == "view" else f".{called(node)}"
     for order in itertools.permutations(range(len(shape or "")) if shape else ()):
@@ -369,17 +380,13 @@ def moved_first(node: Any, at: Spot) -> Iterator[Found]:
         if apart and len(order) <= 4:
             new = mover(list(order)) + name
             cost = 1.2 + 0.3 * (apart > 2)
-            yield cost, kind, ("before", order), [after(func.value, new, func)]
+            yield cost, kind, ("before", order), [renamed(func, new)]
 
 
-def after(node: Any, new: str, whole_: Any) -> tuple[Span, str]:
-    """New text from the end of a node to the end of one that holds it."""
-    if isinstance(whole_, ast.Attribute):
-        return (
-            whole_.end_lineno, whole_.end_col_offset - len(whole_.attr) - 1,
-            whole_.end_lineno, whole_.end_col_offset,
-        ), new  # fmt: skip
-    return (node.end_lineno, node.end_col_offset) * 2, new
+def renamed(func: ast.Attribute, new: str) -> tuple[Span, str]:
+    """Other text for the last part of a dotted name, its dot included."""
+    last_line, end = span(func)[2:]
+    return (last_line, end - len(func.attr) - 1, last_line, end), new
 
 
 def axes_exchanged(node: Any, at: Spot) -> Iterator[Found]:
@@ -401,15 +408,18 @@ def left_out(node: Any, at: Spot) -> Iterator[Found]:
             if inner is None or isinstance(inner, ast.Starred):
                 continue
             value = at.value(inner)
-            if isinstance(value, torch.Tensor) or value is None and at.raised:
+            if isinstance(value, torch.Tensor) or (value is None and at.raised):
                 yield 1.4, kind, ("out", type(inner)), [at.put(node, at.text(inner))]
     elif isinstance(node, ast.BinOp):
         for side in (node.left, node.right):
             kept = at.value(side)
             if type(kept) is type(at.value(node)) and kept is not None:
-                yield 1.3, "scale", ("side", side is node.left), [
-                    at.put(node, at.text(side))
-                ]
+                yield (
+                    1.3,
+                    "scale",
+                    ("side", side is node.left),
+                    [at.put(node, at.text(side))],
+                )
     elif isinstance(node, ast.UnaryOp):
         kind = "mask" if isinstance(node.op, ast.Invert | ast.Not) else "scale"
         yield 1.0, kind, ("unary",), [at.put(node, at.text(node.operand))]
@@ -431,7 +441,7 @@ def twins(node: Any, at: Spot) -> Iterator[Found]:
     name, func = called(node), node.func
     kind = "mask" if name in ("triu", "tril", "ones", "zeros") else moved(at, node)
     if name in TWINS:
-        yield 1.0, kind, (name,), [after(func, f".{TWINS[name]}", func)]
+        yield 1.0, kind, (name,), [renamed(func, f".{TWINS[name]}")]
     if name == "repeat" and node.args:
         counts = [at.value(a) for a in row_of(node, at)]
         more = [n for n, c in enumerate(counts) if c != 1]
@@ -445,41 +455,45 @@ def twins(node: Any, at: Spot) -> Iterator[Found]:
 
 
 def masks(node: Any, at: Spot) -> Iterator[Found]:
-    """A mask turned round, of another diagonal, filled otherwise, or cut."""
+    """A mask turned round, or cut to the tokens that there are."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        now = type(node.ops[0])
-        right = node.comparators[0]
+        now, right = type(node.ops[0]), node.comparators[0]
         for op, sign in COMPARED.items():
             if op is not now and now in COMPARED:
                 new = f"{at.text(node.left)} {sign} {at.text(right)}"
                 yield 1.0, "mask", (sign,), [at.put(node, new)]
     shape = at.shape(node)
-    if shape is not None and at.value(node).dtype == torch.bool:
+    if shape is None:
+        return
+    if at.value(node).dtype == torch.bool:
         yield 1.1, "mask", ("~",), [at.put(node, f"~{at.safe(node)}")]
-    if shape is not None and len(shape) >= 2 and shape[-1] == shape[-2]:
-        if shape[-1] > at.T and at.length:
-            cut = f"[..., :{at.length}, :{at.length}]"
-            yield 1.1, "mask", ("cut",), [at.put(node, at.safe(node) + cut)]
+    if len(shape) >= 2 and shape[-1] == shape[-2] > at.T and at.length:
+        cut = f"[..., :{at.length}, :{at.length}]"
+        yield 1.1, "mask", ("cut",), [at.put(node, at.safe(node) + cut)]
+
+
+def fills(node: Any, at: Spot) -> Iterator[Found]:
+    """A mask of another diagonal, or another number where it hides."""
     if not isinstance(node, ast.Call):
         return
-    name = called(node)
-    if name in ("triu", "tril"):
-        told = [a for a in (*node.args, *(k.value for k in node.keywords))]
-        told = [a for a in told if type(at.value(a)) is int]
+    if called(node) in ("triu", "tril"):
+        given = (*node.args, *(k.value for k in node.keywords))
+        told = [a for a in given if type(at.value(a)) is int]
         for diagonal in (-1, 0, 1):
-            if told and at.value(told[-1]) != diagonal:  # both whole numbers
+            if told and at.value(told[-1]) != diagonal:
                 yield 1.0, "mask", (diagonal,), [at.put(told[-1], str(diagonal))]
             if not told and diagonal:
                 yield 1.0, "mask", (diagonal,), [last(node, f"diagonal={diagonal}")]
-    if name.startswith("masked_fill") and node.args:
-        for other in (INF, "0.0", f"torch.finfo({at.text(node.args[-1])}).min"):
-            if at.text(node.args[-1]) != other and "finfo" not in other:
+    if called(node).startswith("masked_fill") and node.args:
+        for other in (INF, "0.0"):
+            if at.text(node.args[-1]) != other:
                 yield 1.0, "mask", (other,), [at.put(node.args[-1], other)]
 
 
 def last(call: ast.Call, new: str) -> tuple[Span, str]:
     """One argument more at the end of a call."""
-    place = (call.end_lineno or 0, (call.end_col_offset or 0) - 1) * 2
+    line, end = span(call)[2:]
+    place = line, end - 1, line, end - 1
     return place, f", {new}" if call.args or call.keywords else new
 
 
@@ -487,7 +501,9 @@ def scales(node: Any, at: Spot) -> Iterator[Found]:
     """The number that scores are multiplied with or divided by."""
     value = at.value(node)
     number = isinstance(value, float) or (
-        isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype.is_floating_point
+        isinstance(value, torch.Tensor)
+        and value.dim() == 0
+        and value.dtype.is_floating_point
     )
     if type(value) is int and isinstance(at.program.parents.get(node), ast.BinOp):
         number = True
@@ -619,7 +635,9 @@ def equations(text: str) -> Iterator[tuple[float, str]]:
         for cost, new in news:
             if len(set(new)) == len(new):
                 parts = [*terms[:n], new, *terms[n + 1 :]]
-                whole_ = [x for pair in itertools.zip_longest(gaps, parts) for x in pair]
+                whole_ = [
+                    x for pair in itertools.zip_longest(gaps, parts) for x in pair
+                ]
                 yield cost, "".join(x for x in whole_ if x)
 
 
@@ -635,16 +653,13 @@ def operators(node: Any, at: Spot) -> Iterator[Found]:
             new = f"{at.safe(a)}.masked_fill({at.safe(b)} == 0, {INF})"
             yield 1.3, "mask", ("fill",), [at.put(node, new)]
     for other in others.split():
-        between = (
-            left.end_lineno, left.end_col_offset, right.lineno, right.col_offset
-        )  # fmt: skip
-        rows = at.program.lines[left.end_lineno - 1 : right.lineno]
-        if len(rows) == 1:
-            gap = rows[0].encode()[left.end_col_offset : right.col_offset].decode()
-            yield 1.0, kind, (other,), [(between, gap.replace(sign, other, 1))]
+        first, start, last_line, end = place = between(left, right)
+        if first == last_line:
+            gap = at.program.lines[first - 1].encode()[start:end].decode()
+            yield 1.0, kind, (other,), [(place, gap.replace(sign, other, 1))]
     if isinstance(node.op, ast.MatMult | ast.Div | ast.Sub | ast.FloorDiv):
-        new = [at.put(left, at.safe(right)), at.put(right, at.safe(left))]
-        yield 1.2, "scores", ("turned",), new
+        turned = [at.put(left, at.safe(right)), at.put(right, at.safe(left))]
+        yield 1.2, "scores", ("turned",), turned
 
 
 def few(value: torch.Tensor) -> bool:
@@ -750,10 +765,10 @@ def through_layers(value: ast.expr, at: Spot) -> Iterator[Found]:
     if shape is None or len(shape) < 2:
         return
     for name, layer in at.known.items():
-        if isinstance(layer, nn.Linear) and f"{name}(" not in source:
-            if layer.in_features == shape[-1]:
-                new = f"{name}({at.text(first)})"
-                yield 1.3, "output", (name,), [at.put(first, new)]
+        unused = isinstance(layer, nn.Linear) and f"{name}(" not in source
+        if unused and layer.in_features == shape[-1]:
+            new = f"{name}({at.text(first)})"
+            yield 1.3, "output", (name,), [at.put(first, new)]
         if isinstance(layer, torch.Tensor) and layer.shape == shape and len(shape) == 3:
             new = f"{name} + {at.safe(first)}"
             yield 1.5, "residual", (name,), [at.put(first, new)]
@@ -784,9 +799,13 @@ def siblings(node: Any, at: Spot) -> Iterator[Found]:
 def leaves(node: ast.AST) -> list[str]:
     """The names and attributes in an expression."""
     found = [
-        ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)
+        ast.unparse(n)
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name | ast.Attribute)
     ]
-    return [text for text in dict.fromkeys(found) if text not in ("self", "torch", "nn")]
+    return [
+        text for text in dict.fromkeys(found) if text not in ("self", "torch", "nn")
+    ]
 
 
 def layers_made(node: Any, at: Spot) -> Iterator[Found]:
@@ -803,9 +822,12 @@ def layers_made(node: Any, at: Spot) -> Iterator[Found]:
         for word in words:
             now = at.value(argument)
             if type(now) is int and at.evaluate(word) != now:
-                yield 1.2 + 0.2 * ("*" in word), "constructor", (word,), [
-                    at.put(argument, word)
-                ]
+                yield (
+                    1.2 + 0.2 * ("*" in word),
+                    "constructor",
+                    (word,),
+                    [at.put(argument, word)],
+                )
 
 
 RULES: tuple[Rule, ...] = (
@@ -827,7 +849,9 @@ def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
         todo += [c for c in ast.iter_child_nodes(node) if not isinstance(c, ast.stmt)]
 
 
-def spots(program: Program, seen: Seen, raised: int | None, T: int, D: int) -> Iterator[Spot]:
+def spots(
+    program: Program, seen: Seen, raised: int | None, T: int, D: int
+) -> Iterator[Spot]:
     """The statements that ran, each with what was in scope."""
     for part in program.parts:
         for node in ast.walk(part.node):
@@ -838,9 +862,7 @@ def spots(program: Program, seen: Seen, raised: int | None, T: int, D: int) -> I
             guard = isinstance(node, ast.Assert | ast.Raise)
             if lines and not guard and not isinstance(node, ast.FunctionDef):
                 scope, names = seen.scopes[lines[0]], seen.names[lines[0]]
-                yield Spot(
-                    program, part, node, scope, names, raised in lines, T, D
-                )
+                yield Spot(program, part, node, scope, names, raised in lines, T, D)
 
 
 def edits(spot: Spot) -> Iterator[Edit]:

@@ -125,9 +125,7 @@ def inner(code: CodeType, name: str) -> CodeType:
     return found[0]
 
 
-def outer_functions(
-    node: ast.AST, owner: str
-) -> Iterator[tuple[ast.FunctionDef, str]]:
+def outer_functions(node: ast.AST, owner: str) -> Iterator[tuple[ast.FunctionDef, str]]:
     """Functions that stand in no other, and the class around each."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef):

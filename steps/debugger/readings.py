@@ -2,14 +2,16 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from steps.debugger.roles import ROLE
 from steps.pytorch import torch
 
 NEAR = 1e-6  # of the largest number: float64 but for float32 buffers on the way
-PACKED = re.compile(r"(?:to|w|in|c|fc|lin|proj|x|a)?(qkv|kqv|qvk|kvq|vqk|vkq|kv|vk|qk)s?")
+PACKED = re.compile(
+    r"(?:to|w|in|c|fc|lin|proj|x|a)?(qkv|kqv|qvk|kvq|vqk|vkq|kv|vk|qk)s?"
+)
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,8 @@ def separate(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
             usual=usual,
         )
         if groups == H > 1 and len(q.paths) == 1:
-            each = [u.value.unflatten(-1, (-1, H)).movedim(-1, 1) for u in (q, k, v)]
-            yield Heads(*each, roles, "DH", usual=False)
+            a, b, c = (u.value.unflatten(-1, (-1, H)).movedim(-1, 1) for u in (q, k, v))
+            yield Heads(a, b, c, roles, "DH", usual=False)
 
 
 def packed(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
@@ -197,7 +199,7 @@ def packed(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
 
 
 def pair_packed(one: Unit, both: Unit, H: int) -> Iterator[Heads]:
-    """Queries of one layer, keys and values of another, which may be for fewer heads."""
+    """Queries of one layer, keys and values of another, perhaps for fewer heads."""
     D = one.value.shape[-1] // H
     groups = both.value.shape[-1] // (2 * D)
     q, roles = heads_of(one.value, H), (one.paths, both.paths)
@@ -220,8 +222,8 @@ def few_packed(unit: Unit, H: int) -> Iterator[Heads]:
         if H % groups or F % (H + 2 * groups) or len(unit.letters) in (1, 2):
             continue
         q, k, v = unit.value.split([H * D, groups * D, groups * D], -1)
-        shared = (heads_of(t, groups).repeat_interleave(H // groups, 1) for t in (k, v))
-        yield Heads(heads_of(q, H), *shared, (unit.paths,), f"H+2*{groups}")
+        k, v = (heads_of(t, groups).repeat_interleave(H // groups, 1) for t in (k, v))
+        yield Heads(heads_of(q, H), k, v, (unit.paths,), f"H+2*{groups}")
 
 
 def parted(value: torch.Tensor, layout: str, H: int, D: int) -> torch.Tensor:
@@ -312,9 +314,9 @@ def lone_biases(weights: dict[str, torch.Tensor], E: int) -> Iterator[torch.Tens
     for path, tensor in weights.items():
         layer = re.sub("bias$", "weight", path)
         alone = layer == path or layer not in weights
-        if tensor.dim() == 1 and tensor.numel() == E and alone:
-            if not letters_of(path):
-                yield tensor.detach().double()
+        fits = tensor.dim() == 1 and tensor.numel() == E
+        if fits and alone and not letters_of(path):
+            yield tensor.detach().double()
 
 
 def summed(
@@ -391,7 +393,8 @@ def turned(t: torch.Tensor, start: int, form: str, base: float) -> torch.Tensor:
 
 def bare(given: Given, modes: Iterable[bool]) -> Iterator[tuple[Reading, torch.Tensor]]:
     """Readings without weights, of queries, keys and values that were handed over."""
-    made = Heads(*(t.double().transpose(1, 2) for t in given.heads), ())
+    q, k, v = (t.double().transpose(1, 2) for t in given.heads)
+    made = Heads(q, k, v, ())
     H, D = made.q.shape[1::2]
     for causal in modes:
         value = joined(made, causal, given)
@@ -466,7 +469,7 @@ def in_block(
     weights: dict[str, torch.Tensor],
     heads: Iterable[int],
     modes: Iterable[bool],
-    norms: list[Layer],
+    norms: Sequence[Layer],
     feed: Layer | None,
 ) -> Iterator[tuple[Reading, torch.Tensor]]:
     """Attention with norms, sums and a second layer around it, before or after.
@@ -485,7 +488,10 @@ def in_block(
     for reading, y in attend(given, weights, heads, modes):
         if feed is None:
             yield reading, y
-            yield replace(reading, around="then norm"), first(y) if y.shape == x.shape else y
+            yield (
+                replace(reading, around="then norm"),
+                first(y) if y.shape == x.shape else y,
+            )
         if y.shape == x.shape:
             y = first(x + y)
             y = y if feed is None else second(y + feed(y))
@@ -523,7 +529,7 @@ def outputs(
     weights: dict[str, torch.Tensor],
     heads: Iterable[int],
     modes: Iterable[bool],
-    norms: list[Layer] | None = None,
+    norms: Sequence[Layer] = (),
     feed: Layer | None = None,
 ) -> Outputs:
     """All of `attend`, to look an output up in; if none, after a layer of its own."""

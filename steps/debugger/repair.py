@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from steps.debugger.build import build, make_lazy, prepare
-from steps.debugger.case import Case, masks_in
 from steps.debugger.calls import says_tokens_first
+from steps.debugger.case import Case, masks_in
 from steps.debugger.edits import Edit, applied, edits, spots
 from steps.debugger.program import Program, Seen
 from steps.debugger.readings import Given, Outputs, Reading, letters_of, outputs
@@ -83,7 +83,8 @@ def modes_of(case: Case) -> list[bool]:
 def inputs_of(case: Case, fixed: bool = False) -> list[torch.Tensor]:
     """x, and two more inputs of other lengths, or of the same one."""
     made, T = [case.x], case.T
-    for seed, T in ((21, T), (22, T)) if fixed else ((21, max(T - 2, 2)), (22, T + 2)):
+    lengths = (T, T) if fixed else (max(T - 2, 2), T + 2)
+    for seed, T in enumerate(lengths, start=21):
         generator = torch.Generator().manual_seed(seed)
         shape = (*case.x.shape[:-2], T, case.x.shape[-1])
         made.append(torch.randn(shape, generator=generator, dtype=torch.float64))
@@ -235,9 +236,7 @@ class RightOutput:
     def __post_init__(self) -> None:
         case = self.case
         self.modes, self.heads = self.modes or modes_of(case), heads_asked(case)
-        self.trials = [
-            trial_of(case, x, n) for n, x in enumerate(inputs_of(case))
-        ]
+        self.trials = [trial_of(case, x, n) for n, x in enumerate(inputs_of(case))]
         alone = case.copied()
         self.count = len(weights_of(alone))
         if self.trials[0].runs(alone) and not self.trials[1].runs(alone):
@@ -336,7 +335,8 @@ class Workshop:
             self.make = lambda: build(type(case.module), case.sizes).module
         names = vars(sys.modules[type(case.module).__module__])
         self.program = Program(case.file.path, names)
-        self.seen, self.raised = Seen(), None
+        self.seen = Seen()
+        self.raised: int | None = None
         self.constructor: set[int] = set()  # lines that ran while it was made
         self.runs = 0
         self.kept = Kept(case.copied())
@@ -428,7 +428,9 @@ def joined(group: list[Edit]) -> Edit | None:
     """The same change at several statements of the same form, as one."""
     puts = tuple(put for edit in group for put in edit.puts)
     places = [span for span, _ in puts]
-    if len({edit.line for edit in group}) < len(group) or len(set(places)) < len(places):
+    if len({edit.line for edit in group}) < len(group) or len(set(places)) < len(
+        places
+    ):
         return None
     return Edit(group[0].cost + 0.3, group[0].kind, puts)
 
