@@ -1,6 +1,7 @@
 """The grammar of changes: what a line of a reader's file might read instead."""
 
 import ast
+import builtins
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ AXES = {
     "logsumexp", "flip", "cumsum", "index_select", "normalize", "size", "amax", "max",
     "Softmax",
 }  # fmt: skip
-SHAPES = {"view", "reshape", "unflatten", "expand", "permute"}
+SHAPES = {"view", "reshape", "unflatten", "expand"}
 TWINS = {
     "triu": "tril", "tril": "triu", "view": "reshape", "matmul": "mul",
     "mul": "matmul", "log_softmax": "softmax", "ones": "zeros", "zeros": "ones",
@@ -213,6 +214,15 @@ class Spot:
         kinds = torch.Tensor | nn.Module | int | float
         return {text: v for text, v in found.items() if isinstance(v, kinds)}
 
+    @cached_property
+    def missing(self) -> list[str]:
+        """Names that the function reads and nothing gives a value."""
+        named = [n for n in ast.walk(self.part.node) if isinstance(n, ast.Name)]
+        known = {n.id for n in named if not isinstance(n.ctx, ast.Load)}
+        known |= {a.arg for a in ast.walk(self.part.node) if isinstance(a, ast.arg)}
+        known |= {*self.outside, *vars(builtins)}
+        return [n for n in dict.fromkeys(n.id for n in named) if n not in known]
+
     def sizes(self, wanted: int) -> list[str]:
         """The reader's own words for a size, the shortest first."""
         names = [t for t, v in self.known.items() if type(v) is int and v == wanted]
@@ -311,6 +321,12 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
             if {i, j} != {m % dims, n % dims}:
                 new = [at.put(a, str(i - lower)), at.put(b, str(j - lower))]
                 yield 1.0, kind, (i, j), new
+    elif called(node) == "permute" and len(told) == dims <= 4:
+        for order in itertools.permutations(range(dims)):
+            changed = [(a, i) for (a, n), i in zip(told, order, strict=True) if i != n]
+            cost = 1.0 if len(changed) < 3 else 1.2
+            if changed:
+                yield cost, kind, order, [at.put(a, str(i)) for a, i in changed]
     elif called(node) != "permute":
         for a, n in told:
             for i in range(dims):
@@ -348,12 +364,10 @@ def sizes_in_another_order(node: Any, at: Spot) -> Iterator[Found]:
         new = place, ", ".join(texts[i] for i in order)
         far = sum(i != j for i, j in enumerate(order)) > 2
         yield 1.1 + 0.2 * far, kind, ("order", order), [new]
-        if called(node) in ("permute", "expand"):
+        if called(node) == "expand":
             continue
         back = [order.index(i) for i in range(n)]
         yield 1.2 + 0.3 * far, kind, ("moved", order), [new, (end, mover(back))]
-        if called(node) == "view":
-            continue
 
 
 def mover(order: list[int]) -> str:
@@ -369,7 +383,7 @@ def moved_first(node: Any, at: Spot) -> Iterator[Found]:
     if not isinstance(node, ast.Call) or called(node) not in (*SHAPES, "flatten"):
         return
     func = node.func
-    if not isinstance(func, ast.Attribute) or called(node) == "permute":
+    if not isinstance(func, ast.Attribute):
         return
     if called(node) == "view":
         yield 0.9, "merge", ("reshape",), [renamed(func, ".reshape")]
@@ -398,6 +412,15 @@ def axes_exchanged(node: Any, at: Spot) -> Iterator[Found]:
         if shape[i] > 1 or shape[j] > 1:
             new = f"{at.safe(node)}.transpose({i}, {j})"
             yield 1.8, moved(at, node), (i, j), [at.put(node, new)]
+
+
+def heads_joined(node: Any, at: Spot) -> Iterator[Found]:
+    """The last two axes of a tensor made one, as a layer wants them."""
+    shape = at.shape(node)
+    if shape is not None and len(shape) == 4 and at.value(node).is_floating_point():
+        text = at.safe(node)
+        for new in (f"{text}.flatten(2)", f"{text}.transpose(1, 2).flatten(2)"):
+            yield 1.4, "merge", (new[-26:],), [at.put(node, new)]
 
 
 def left_out(node: Any, at: Spot) -> Iterator[Found]:
@@ -510,7 +533,11 @@ def scales(node: Any, at: Spot) -> Iterator[Found]:
     if number and not isinstance(node, ast.UnaryOp):
         for width in at.head_width:
             for power in ("0.5", "-0.5"):
-                yield 1.2, "scale", (power,), [at.put(node, f"{width} ** {power}")]
+                named = isinstance(node, ast.Name | ast.Attribute)
+                cost = 1.4 if named else 1.2  # rather where the name is made
+                yield cost, "scale", (power,), [at.put(node, f"{width} ** {power}")]
+    if number and value in (float("inf"), float("-inf")):
+        yield 1.0, "mask", ("-",), [at.put(node, f"-{at.safe(node)}")]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         power = at.value(node.right)
         for new in ("0.5", "-0.5"):
@@ -522,9 +549,9 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
     """Something that is missing at scores: a scale, a mask, a softmax."""
     if not is_square(at, node) or not at.value(node).is_floating_point():
         return
-    text = at.safe(node)
+    text, cost = at.safe(node), 1.4 if is_product(node) else 1.65
     for width in at.head_width[:1]:
-        yield 1.6, "scale", ("/",), [at.put(node, f"{text} / {width} ** 0.5")]
+        yield cost, "scale", ("/",), [at.put(node, f"{text} / {width} ** 0.5")]
         yield 1.7, "scale", ("*",), [at.put(node, f"{text} * {width} ** 0.5")]
     future = f"torch.ones_like({at.text(node)}, dtype=torch.bool).triu(1)"
     named = [t for t, v in at.known.items() if masking(v, at.T)]
@@ -543,6 +570,14 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
     yield 1.7, "softmax", ("softmax",), [at.put(node, f"{text}.softmax(dim=-1)")]
     new = f"{text} / {text}.sum(dim=-1, keepdim=True)"
     yield 1.8, "softmax", ("normal",), [at.put(node, new)]
+
+
+def is_product(node: ast.AST) -> bool:
+    """Whether an expression is itself a product of matrices."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    names = ("matmul", "bmm", "einsum", "baddbmm")
+    return isinstance(node, ast.Call) and called(node) in names
 
 
 def masking(value: Any, T: int) -> bool:
@@ -744,6 +779,8 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
         for inner in (getattr(node.value.func, "value", None), *node.value.args):
             if isinstance(inner, ast.Name) and at.shape(inner) is not None:
                 yield 0.9, kind, ("kept",), [at.put(node, f"{at.text(inner)} = {text}")]
+        for name in at.missing if at.shape(node.value) is not None else ():
+            yield 0.9, kind, ("named",), [at.put(node, f"{name} = {text}")]
     if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign):
         yield 1.5, "output", ("pass",), [at.put(node, "pass")]
     if isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:

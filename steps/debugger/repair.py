@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from steps.debugger.build import build, make_lazy, prepare
+from steps.debugger.build import make_lazy, prepare
 from steps.debugger.calls import says_tokens_first
 from steps.debugger.case import Case, masks_in
 from steps.debugger.edits import Edit, applied, edits, spots
 from steps.debugger.program import Program, Seen
 from steps.debugger.readings import Given, Outputs, Reading, letters_of, outputs
 from steps.debugger.run import is_weight, state_of
+from steps.debugger.ways import ways
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
 
-MORE = 0.5  # by how much another repair may cost more than the best to be looked for
+MORE = 0.3  # by how much another repair may cost more than the best to be looked for
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,12 @@ def weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
     """What a module learns, by path: as layers read it, where it is made of more."""
     state = state_of(module)
     found = {path: t for path, t in state.items() if is_weight(state, path)}
+    made = re.compile(r"_(g|v|orig|u)$")  # what torch's older norms make a weight of
+    found = {
+        path: t
+        for path, t in found.items()
+        if made.sub("", path) == path or made.sub("", path) not in found
+    }
     for name, part in module.named_modules():
         for own in getattr(part, "parametrizations", {}):
             inner = f"{name}.parametrizations.{own}.".lstrip(".")
@@ -283,6 +290,34 @@ class RightOutput:
         return Proof(best, readings[best], expected, len(self.trials))
 
 
+def right_output(case: Case) -> Accept:
+    """Whether a module's output is right as it is called, or with a mask that fits.
+
+    Where it raises, which mask it wants is not known.
+    """
+    first = RightOutput(case)
+    if case.run.error is None or case.asked_call is not None:
+        return first
+    square = [way for way in ways(case) if way.mask_shape == f"{case.T}x{case.T}"]
+    others = [RightOutput(way, [True]) for way in square if way.said != case.said]
+
+    def accept(module: nn.Module) -> Proof | None:
+        raised = None
+        for one in (first, *others):
+            try:
+                proof = one(module)
+            except Exception as error:
+                raised = raised or error
+                continue
+            if proof is not None:
+                return proof
+        if raised is not None:
+            raise raised
+        return None
+
+    return accept
+
+
 # ---------------------------------------------------------------- the workshop
 
 
@@ -332,7 +367,8 @@ class Workshop:
         self.case, self.accept = case, accept
         self.make = make
         if make is None and case.built is not None:
-            self.make = lambda: build(type(case.module), case.sizes).module
+            again = case.built.again
+            self.make = None if again is None else lambda: again(case.sizes)
         names = vars(sys.modules[type(case.module).__module__])
         self.program = Program(case.file.path, names)
         self.seen = Seen()
@@ -366,7 +402,10 @@ class Workshop:
         assert self.make is not None
         module = self.make()
         make_lazy(module, case.x, case.sizes.D)
-        prepare(module)
+        if case.hidden:
+            prepare(module)
+        else:
+            module.eval().double()
         state = state_of(module)
         for path, tensor in state.items():
             if not is_weight(state, path):
@@ -416,7 +455,12 @@ def candidates(shop: Workshop, D: int) -> list[Edit]:
         groups.setdefault(edit.like, []).append(edit)
     together = [joined(group) for group in groups.values() if len(group) in (2, 3, 4)]
     made = singles + [edit for edit in together if edit is not None]
-    return sorted(made, key=lambda edit: (price(edit, case.seen), edit.line))
+    return sorted(made, key=lambda edit: (turn_of(edit, shop), edit.line))
+
+
+def turn_of(edit: Edit, shop: Workshop) -> float:
+    """When a change is tried: those of the line that raised are before others."""
+    return price(edit, shop.case.seen) - 0.3 * (edit.line == shop.raised)
 
 
 def price(edit: Edit, seen: int | None) -> float:
@@ -448,7 +492,7 @@ def find(
     budget: seconds of this process.
     """
     end = time.process_time() + budget
-    accept = accept or RightOutput(case)
+    accept = accept or right_output(case)
     shop = Workshop(case, accept, make)
     shop.watch()
     search = Search(shop, end)
@@ -477,7 +521,8 @@ class Search:
         for edit in changes:
             best = min((r.cost for r in self.found), default=float("inf"))
             cost = price(edit, case.seen)
-            if time.process_time() > self.end or cost > best + MORE:
+            turn = turn_of(edit, self.shop)
+            if time.process_time() > self.end or turn > best + MORE:
                 return
             lines = applied(self.shop.program.lines, edit)
             key = tuple(sorted(lines.items()))
