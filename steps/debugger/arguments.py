@@ -412,7 +412,7 @@ def config_for(
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         values = {}
         for item in dataclasses.fields(kind):
-            what = meaning(item.name)
+            what = named.get(item.name) or meaning(item.name)
             if what and item.init:
                 values[item.name] = value_for(what, sizes)
                 named[item.name] = what

@@ -1,6 +1,7 @@
 """The grammar of changes: what a line of a reader's file might read instead."""
 
 import ast
+import builtins
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -14,13 +15,14 @@ from steps.pytorch import nn, torch
 Span = tuple[int, int, int, int]  # first line, column, last line, column; in bytes
 INF = "float('-inf')"
 # Methods whose whole numbers are axes.
-AXES = set(
-    "transpose swapaxes swapdims movedim permute softmax log_softmax cat concat stack "
-    "unbind chunk split flatten unflatten unsqueeze squeeze sum mean repeat_interleave "
-    "narrow select logsumexp flip cumsum index_select normalize size amax max "
-    "Softmax".split()
-)
-SHAPES = {"view", "reshape", "unflatten", "expand", "permute"}
+AXES = {
+    "transpose", "swapaxes", "swapdims", "movedim", "permute", "softmax", "log_softmax",
+    "cat", "concat", "stack", "unbind", "chunk", "split", "flatten", "unflatten",
+    "unsqueeze", "squeeze", "sum", "mean", "repeat_interleave", "narrow", "select",
+    "logsumexp", "flip", "cumsum", "index_select", "normalize", "size", "amax", "max",
+    "Softmax",
+}  # fmt: skip
+SHAPES = {"view", "reshape", "unflatten", "expand"}
 TWINS = {
     "triu": "tril", "tril": "triu", "view": "reshape", "matmul": "mul",
     "mul": "matmul", "log_softmax": "softmax", "ones": "zeros", "zeros": "ones",
@@ -67,16 +69,26 @@ def span(node: Any) -> Span:
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
+def end_of(node: Any) -> Span:
+    """The place after a node."""
+    return node.end_lineno, node.end_col_offset, node.end_lineno, node.end_col_offset
+
+
+def between(one: Any, other: Any) -> Span:
+    """From the end of a node to the start of another."""
+    return one.end_lineno, one.end_col_offset, other.lineno, other.col_offset
+
+
 def called(call: ast.Call) -> str:
     """The last part of the name of what is called."""
     func = call.func
     return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
 
 
-def whole(node: ast.AST) -> int | None:
+def whole(node: Any) -> int | None:
     """The whole number that stands there, of either sign."""
     try:
-        value = ast.literal_eval(node)  # type: ignore[arg-type]
+        value = ast.literal_eval(node)
     except (ValueError, TypeError):
         return None
     return value if type(value) is int else None
@@ -104,20 +116,42 @@ class Spot:
     D: int
     values: dict[ast.AST, Any] = field(default_factory=dict)
 
-    def evaluate(self, node: ast.AST | str) -> Any:
+    def evaluate(self, node: ast.AST | str, more: dict[str, Any] | None = None) -> Any:
         """The value of an expression before the statement ran; None if it has none."""
         text = node if isinstance(node, str) else ast.unparse(node)
         if UNSAFE.search(text) or re.search(r"[a-z]_\(", text):
             return None
         try:
             with torch.no_grad():
-                return eval(text, dict(self.outside), dict(self.scope))
+                return eval(text, {**self.outside, **self.scope, **(more or {})})
         except Exception:
             return None
 
+    def inner(self, node: ast.AST) -> dict[str, Any]:
+        """What a comprehension around an expression names, for its first round."""
+        around = []
+        while node is not self.statement and node in self.program.parents:
+            node = self.program.parents[node]
+            around.append(node)
+        names: dict[str, Any] = {}
+        for one in around[::-1]:
+            for part in getattr(one, "generators", ()):
+                text = f"next(iter({ast.unparse(part.iter)}), None)"
+                target = part.target
+                first = self.evaluate(text, names)
+                single = isinstance(target, ast.Name)
+                for name, value in zip(
+                    [target] if single else getattr(target, "elts", ()),
+                    [first] if single else first if isinstance(first, tuple) else (),
+                    strict=False,
+                ):
+                    names[ast.unparse(name)] = value
+        return names
+
     def value(self, node: ast.AST) -> Any:
         if node not in self.values:
-            self.values[node] = self.evaluate(node)
+            more = self.inner(node) if self.has_inner else None
+            self.values[node] = self.evaluate(node, more)
         return self.values[node]
 
     def shape(self, node: ast.AST) -> tuple[int, ...] | None:
@@ -152,6 +186,10 @@ class Spot:
         return span(node), new
 
     @cached_property
+    def has_inner(self) -> bool:
+        return any(hasattr(node, "generators") for node in ast.walk(self.statement))
+
+    @cached_property
     def square(self) -> tuple[int, int]:
         return self.T, self.T
 
@@ -176,6 +214,15 @@ class Spot:
         kinds = torch.Tensor | nn.Module | int | float
         return {text: v for text, v in found.items() if isinstance(v, kinds)}
 
+    @cached_property
+    def missing(self) -> list[str]:
+        """Names that the function reads and nothing gives a value."""
+        named = [n for n in ast.walk(self.part.node) if isinstance(n, ast.Name)]
+        known = {n.id for n in named if not isinstance(n.ctx, ast.Load)}
+        known |= {a.arg for a in ast.walk(self.part.node) if isinstance(a, ast.arg)}
+        known |= {*self.outside, *vars(builtins)}
+        return [n for n in dict.fromkeys(n.id for n in named) if n not in known]
+
     def sizes(self, wanted: int) -> list[str]:
         """The reader's own words for a size, the shortest first."""
         names = [t for t, v in self.known.items() if type(v) is int and v == wanted]
@@ -197,14 +244,14 @@ class Spot:
 
     @cached_property
     def part_forms(self) -> dict[str, str]:
-        """Names and attributes of the function, with the form of what they are given."""
+        """Names of the function, with the form of what each is given."""
         forms: dict[str, str] = {}
         for node in ast.walk(self.part.node):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
-                    whole_ = isinstance(target, ast.Tuple)
-                    for part in target.elts if whole_ else [target]:
-                        made = str(node.lineno) if whole_ else form(node.value)
+                    several = isinstance(target, ast.Tuple)
+                    made = str(node.lineno) if several else form(node.value)
+                    for part in getattr(target, "elts", [target]):
                         forms[ast.unparse(part)] = made
         forms |= {a.arg: "argument" for a in self.part.node.args.args}
         layers = {t: v for t, v in self.known.items() if isinstance(v, nn.Module)}
@@ -250,9 +297,9 @@ def owner_of(call: ast.Call, at: Spot) -> ast.expr | None:
     if isinstance(call.func, ast.Attribute):
         value = at.value(call.func.value)
         library = isinstance(call.func.value, ast.Name) and value is not None
-        if isinstance(value, torch.Tensor) or not library:
-            if not isinstance(value, nn.Module):
-                return call.func.value
+        tensor = isinstance(value, torch.Tensor)
+        if tensor or not (library or isinstance(value, nn.Module)):
+            return call.func.value
     return call.args[0] if call.args else None
 
 
@@ -264,8 +311,8 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
     shape = at.shape(owner) if owner is not None else None
     dims = len(shape) if shape else 4
     dims += called(node) in ("unsqueeze", "stack")
-    told = [(a, whole(a)) for a in (*node.args, *(k.value for k in node.keywords))]
-    told = [(a, n) for a, n in told if n is not None and -dims <= n < dims]
+    given = [(a, whole(a)) for a in (*node.args, *(k.value for k in node.keywords))]
+    told = [(a, n) for a, n in given if n is not None and -dims <= n < dims]
     kind = "softmax" if "softmax" in called(node).lower() else moved(at, node)
     if called(node) in ("transpose", "swapaxes", "swapdims") and len(told) == 2:
         (a, m), (b, n) = told
@@ -274,12 +321,18 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
             if {i, j} != {m % dims, n % dims}:
                 new = [at.put(a, str(i - lower)), at.put(b, str(j - lower))]
                 yield 1.0, kind, (i, j), new
+    elif called(node) == "permute" and len(told) == dims <= 4:
+        for order in itertools.permutations(range(dims)):
+            changed = [(a, i) for (a, n), i in zip(told, order, strict=True) if i != n]
+            cost = 1.0 if len(changed) < 3 else 1.2
+            if changed:
+                yield cost, kind, order, [at.put(a, str(i)) for a, i in changed]
     elif called(node) != "permute":
         for a, n in told:
             for i in range(dims):
                 if i != n % dims:
-                    new = str(i - dims if n < 0 else i)
-                    yield 1.0, kind, (i,), [at.put(a, new)]
+                    axis = str(i - dims if n < 0 else i)
+                    yield 1.0, kind, (i,), [at.put(a, axis)]
 
 
 def row_of(call: ast.Call, at: Spot) -> list[ast.expr]:
@@ -303,25 +356,18 @@ def sizes_in_another_order(node: Any, at: Spot) -> Iterator[Found]:
         return
     texts, kind = [at.text(a) for a in row], moved(at, node)
     n = len(row)
-    place = (
-        row[0].lineno,
-        row[0].col_offset,
-        row[-1].end_lineno,
-        row[-1].end_col_offset,
-    )
-    end = (node.end_lineno, node.end_col_offset) * 2
+    place = *span(row[0])[:2], *span(row[-1])[2:]
+    end = end_of(node)
     for order in itertools.permutations(range(n)):
         if list(order) == sorted(order) or len({*texts}) < 2:
             continue
         new = place, ", ".join(texts[i] for i in order)
         far = sum(i != j for i, j in enumerate(order)) > 2
         yield 1.1 + 0.2 * far, kind, ("order", order), [new]
-        if called(node) in ("permute", "expand"):
+        if called(node) == "expand":
             continue
         back = [order.index(i) for i in range(n)]
         yield 1.2 + 0.3 * far, kind, ("moved", order), [new, (end, mover(back))]
-        if called(node) == "view":
-            continue
 
 
 def mover(order: list[int]) -> str:
@@ -337,10 +383,10 @@ def moved_first(node: Any, at: Spot) -> Iterator[Found]:
     if not isinstance(node, ast.Call) or called(node) not in (*SHAPES, "flatten"):
         return
     func = node.func
-    if not isinstance(func, ast.Attribute) or called(node) == "permute":
+    if not isinstance(func, ast.Attribute):
         return
     if called(node) == "view":
-        yield 0.9, "merge", ("reshape",), [after(func.value, ".reshape", func)]
+        yield 0.9, "merge", ("reshape",), [renamed(func, ".reshape")]
     shape, kind = at.shape(func.value), moved(at, node)
     name = ".reshape" if called(node) == "view" else f".{called(node)}"
     for order in itertools.permutations(range(len(shape or "")) if shape else ()):
@@ -348,17 +394,13 @@ def moved_first(node: Any, at: Spot) -> Iterator[Found]:
         if apart and len(order) <= 4:
             new = mover(list(order)) + name
             cost = 1.2 + 0.3 * (apart > 2)
-            yield cost, kind, ("before", order), [after(func.value, new, func)]
+            yield cost, kind, ("before", order), [renamed(func, new)]
 
 
-def after(node: Any, new: str, whole_: Any) -> tuple[Span, str]:
-    """New text from the end of a node to the end of one that holds it."""
-    if isinstance(whole_, ast.Attribute):
-        return (
-            whole_.end_lineno, whole_.end_col_offset - len(whole_.attr) - 1,
-            whole_.end_lineno, whole_.end_col_offset,
-        ), new  # fmt: skip
-    return (node.end_lineno, node.end_col_offset) * 2, new
+def renamed(func: ast.Attribute, new: str) -> tuple[Span, str]:
+    """Other text for the last part of a dotted name, its dot included."""
+    last_line, end = span(func)[2:]
+    return (last_line, end - len(func.attr) - 1, last_line, end), new
 
 
 def axes_exchanged(node: Any, at: Spot) -> Iterator[Found]:
@@ -372,6 +414,15 @@ def axes_exchanged(node: Any, at: Spot) -> Iterator[Found]:
             yield 1.8, moved(at, node), (i, j), [at.put(node, new)]
 
 
+def heads_joined(node: Any, at: Spot) -> Iterator[Found]:
+    """The last two axes of a tensor made one, as a layer wants them."""
+    shape = at.shape(node)
+    if shape is not None and len(shape) == 4 and at.value(node).is_floating_point():
+        text = at.safe(node)
+        for new in (f"{text}.flatten(2)", f"{text}.transpose(1, 2).flatten(2)"):
+            yield 1.4, "merge", (new[-26:],), [at.put(node, new)]
+
+
 def left_out(node: Any, at: Spot) -> Iterator[Found]:
     """A call that is not made; one side of an operation alone."""
     if isinstance(node, ast.Call):
@@ -380,7 +431,7 @@ def left_out(node: Any, at: Spot) -> Iterator[Found]:
             if inner is None or isinstance(inner, ast.Starred):
                 continue
             value = at.value(inner)
-            if isinstance(value, torch.Tensor) or value is None and at.raised:
+            if isinstance(value, torch.Tensor) or (value is None and at.raised):
                 yield 1.4, kind, ("out", type(inner)), [at.put(node, at.text(inner))]
     elif isinstance(node, ast.BinOp):
         for side in (node.left, node.right):
@@ -413,7 +464,7 @@ def twins(node: Any, at: Spot) -> Iterator[Found]:
     name, func = called(node), node.func
     kind = "mask" if name in ("triu", "tril", "ones", "zeros") else moved(at, node)
     if name in TWINS:
-        yield 1.0, kind, (name,), [after(func, f".{TWINS[name]}", func)]
+        yield 1.0, kind, (name,), [renamed(func, f".{TWINS[name]}")]
     if name == "repeat" and node.args:
         counts = [at.value(a) for a in row_of(node, at)]
         more = [n for n, c in enumerate(counts) if c != 1]
@@ -427,41 +478,45 @@ def twins(node: Any, at: Spot) -> Iterator[Found]:
 
 
 def masks(node: Any, at: Spot) -> Iterator[Found]:
-    """A mask turned round, of another diagonal, filled otherwise, or cut."""
+    """A mask turned round, or cut to the tokens that there are."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        now = type(node.ops[0])
-        right = node.comparators[0]
+        now, right = type(node.ops[0]), node.comparators[0]
         for op, sign in COMPARED.items():
             if op is not now and now in COMPARED:
                 new = f"{at.text(node.left)} {sign} {at.text(right)}"
                 yield 1.0, "mask", (sign,), [at.put(node, new)]
     shape = at.shape(node)
-    if shape is not None and at.value(node).dtype == torch.bool:
+    if shape is None:
+        return
+    if at.value(node).dtype == torch.bool:
         yield 1.1, "mask", ("~",), [at.put(node, f"~{at.safe(node)}")]
-    if shape is not None and len(shape) >= 2 and shape[-1] == shape[-2]:
-        if shape[-1] > at.T and at.length:
-            cut = f"[..., :{at.length}, :{at.length}]"
-            yield 1.1, "mask", ("cut",), [at.put(node, at.safe(node) + cut)]
+    if len(shape) >= 2 and shape[-1] == shape[-2] > at.T and at.length:
+        cut = f"[..., :{at.length}, :{at.length}]"
+        yield 1.1, "mask", ("cut",), [at.put(node, at.safe(node) + cut)]
+
+
+def fills(node: Any, at: Spot) -> Iterator[Found]:
+    """A mask of another diagonal, or another number where it hides."""
     if not isinstance(node, ast.Call):
         return
-    name = called(node)
-    if name in ("triu", "tril"):
-        told = [a for a in (*node.args, *(k.value for k in node.keywords))]
-        told = [a for a in told if type(at.value(a)) is int]
+    if called(node) in ("triu", "tril"):
+        given = (*node.args, *(k.value for k in node.keywords))
+        told = [a for a in given if type(at.value(a)) is int]
         for diagonal in (-1, 0, 1):
-            if told and at.value(told[-1]) != diagonal:  # both whole numbers
+            if told and at.value(told[-1]) != diagonal:
                 yield 1.0, "mask", (diagonal,), [at.put(told[-1], str(diagonal))]
             if not told and diagonal:
                 yield 1.0, "mask", (diagonal,), [last(node, f"diagonal={diagonal}")]
-    if name.startswith("masked_fill") and node.args:
-        for other in (INF, "0.0", f"torch.finfo({at.text(node.args[-1])}).min"):
-            if at.text(node.args[-1]) != other and "finfo" not in other:
+    if called(node).startswith("masked_fill") and node.args:
+        for other in (INF, "0.0"):
+            if at.text(node.args[-1]) != other:
                 yield 1.0, "mask", (other,), [at.put(node.args[-1], other)]
 
 
 def last(call: ast.Call, new: str) -> tuple[Span, str]:
     """One argument more at the end of a call."""
-    place = (call.end_lineno or 0, (call.end_col_offset or 0) - 1) * 2
+    line, end = span(call)[2:]
+    place = line, end - 1, line, end - 1
     return place, f", {new}" if call.args or call.keywords else new
 
 
@@ -478,7 +533,11 @@ def scales(node: Any, at: Spot) -> Iterator[Found]:
     if number and not isinstance(node, ast.UnaryOp):
         for width in at.head_width:
             for power in ("0.5", "-0.5"):
-                yield 1.2, "scale", (power,), [at.put(node, f"{width} ** {power}")]
+                named = isinstance(node, ast.Name | ast.Attribute)
+                cost = 1.4 if named else 1.2  # rather where the name is made
+                yield cost, "scale", (power,), [at.put(node, f"{width} ** {power}")]
+    if number and value in (float("inf"), float("-inf")):
+        yield 1.0, "mask", ("-",), [at.put(node, f"-{at.safe(node)}")]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         power = at.value(node.right)
         for new in ("0.5", "-0.5"):
@@ -490,9 +549,9 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
     """Something that is missing at scores: a scale, a mask, a softmax."""
     if not is_square(at, node) or not at.value(node).is_floating_point():
         return
-    text = at.safe(node)
+    text, cost = at.safe(node), 1.4 if is_product(node) else 1.65
     for width in at.head_width[:1]:
-        yield 1.6, "scale", ("/",), [at.put(node, f"{text} / {width} ** 0.5")]
+        yield cost, "scale", ("/",), [at.put(node, f"{text} / {width} ** 0.5")]
         yield 1.7, "scale", ("*",), [at.put(node, f"{text} * {width} ** 0.5")]
     future = f"torch.ones_like({at.text(node)}, dtype=torch.bool).triu(1)"
     named = [t for t, v in at.known.items() if masking(v, at.T)]
@@ -511,6 +570,14 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
     yield 1.7, "softmax", ("softmax",), [at.put(node, f"{text}.softmax(dim=-1)")]
     new = f"{text} / {text}.sum(dim=-1, keepdim=True)"
     yield 1.8, "softmax", ("normal",), [at.put(node, new)]
+
+
+def is_product(node: ast.AST) -> bool:
+    """Whether an expression is itself a product of matrices."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    names = ("matmul", "bmm", "einsum", "baddbmm")
+    return isinstance(node, ast.Call) and called(node) in names
 
 
 def masking(value: Any, T: int) -> bool:
@@ -616,23 +683,30 @@ def operators(node: Any, at: Spot) -> Iterator[Found]:
     sign, others = OPERATORS[type(node.op)]
     left, right = node.left, node.right
     kind = "scale" if not is_square(at, right) else "mask"
+    for a, b in ((left, right), (right, left)) if "*" in sign else ():
+        if is_square(at, a) and at.shape(b) is not None and few(at.value(b)):
+            new = f"{at.safe(a)}.masked_fill({at.safe(b)} == 0, {INF})"
+            yield 1.3, "mask", ("fill",), [at.put(node, new)]
     for other in others.split():
-        between = (
-            left.end_lineno, left.end_col_offset, right.lineno, right.col_offset
-        )  # fmt: skip
-        rows = at.program.lines[left.end_lineno - 1 : right.lineno]
-        if len(rows) == 1:
-            gap = rows[0].encode()[left.end_col_offset : right.col_offset].decode()
-            yield 1.0, kind, (other,), [(between, gap.replace(sign, other, 1))]
+        first, start, last_line, end = place = between(left, right)
+        if first == last_line:
+            gap = at.program.lines[first - 1].encode()[start:end].decode()
+            yield 1.0, kind, (other,), [(place, gap.replace(sign, other, 1))]
     if isinstance(node.op, ast.MatMult | ast.Div | ast.Sub | ast.FloorDiv):
-        new = [at.put(left, at.safe(right)), at.put(right, at.safe(left))]
-        yield 1.2, "scores", ("turned",), new
+        turned = [at.put(left, at.safe(right)), at.put(right, at.safe(left))]
+        yield 1.2, "scores", ("turned",), turned
+
+
+def few(value: torch.Tensor) -> bool:
+    """Whether a tensor has two numbers only, as masks have."""
+    return value.dim() > 1 and value.unique().numel() == 2
 
 
 def operands(node: Any, at: Spot) -> Iterator[Found]:
     """Two arguments of a call exchanged."""
-    if isinstance(node, ast.Call) and 2 <= len(node.args) <= 4:
-        for a, b in itertools.combinations(node.args, 2):
+    row = node.args if isinstance(node, ast.Call) else getattr(node, "elts", ())
+    if 2 <= len(row) <= 4 and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        for a, b in itertools.combinations(row, 2):
             alike_ = type(at.value(a)) is type(at.value(b)) or at.raised
             if alike_ and at.text(a) != at.text(b):
                 new = [at.put(a, at.text(b)), at.put(b, at.text(a))]
@@ -705,6 +779,8 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
         for inner in (getattr(node.value.func, "value", None), *node.value.args):
             if isinstance(inner, ast.Name) and at.shape(inner) is not None:
                 yield 0.9, kind, ("kept",), [at.put(node, f"{at.text(inner)} = {text}")]
+        for name in at.missing if at.shape(node.value) is not None else ():
+            yield 0.9, kind, ("named",), [at.put(node, f"{name} = {text}")]
     if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign):
         yield 1.5, "output", ("pass",), [at.put(node, "pass")]
     if isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
@@ -714,6 +790,9 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
     value = getattr(node, "value", None)
     if value is not None and not isinstance(node, ast.Expr):
         yield from through_layers(value, at)
+    for call in ast.walk(node) if at.raised else ():
+        if isinstance(call, ast.Call) and isinstance(at.value(call), tuple):
+            yield 1.1, "output", ("first",), [at.put(call, f"{at.text(call)}[0]")]
 
 
 def through_layers(value: ast.expr, at: Spot) -> Iterator[Found]:
@@ -723,10 +802,13 @@ def through_layers(value: ast.expr, at: Spot) -> Iterator[Found]:
     if shape is None or len(shape) < 2:
         return
     for name, layer in at.known.items():
-        if isinstance(layer, nn.Linear) and f"{name}(" not in source:
-            if layer.in_features == shape[-1]:
-                new = f"{name}({at.text(first)})"
-                yield 1.3, "output", (name,), [at.put(first, new)]
+        unused = isinstance(layer, nn.Linear) and f"{name}(" not in source
+        if unused and layer.in_features == shape[-1]:
+            new = f"{name}({at.text(first)})"
+            yield 1.3, "output", (name,), [at.put(first, new)]
+        if isinstance(layer, torch.Tensor) and layer.shape == shape and len(shape) == 3:
+            new = f"{name} + {at.safe(first)}"
+            yield 1.5, "residual", (name,), [at.put(first, new)]
 
 
 def siblings(node: Any, at: Spot) -> Iterator[Found]:

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from steps.debugger.roles import ROLE
@@ -170,8 +170,8 @@ def separate(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
             usual=usual,
         )
         if groups == H > 1 and len(q.paths) == 1:
-            each = [u.value.unflatten(-1, (-1, H)).movedim(-1, 1) for u in (q, k, v)]
-            yield Heads(*each, roles, "DH", usual=False)
+            a, b, c = (u.value.unflatten(-1, (-1, H)).movedim(-1, 1) for u in (q, k, v))
+            yield Heads(a, b, c, roles, "DH", usual=False)
 
 
 def packed(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
@@ -189,20 +189,41 @@ def packed(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
                 name = layout if order == "qkv" else f"{layout} {order}"
                 yield Heads(q, k, v, (unit.paths,), name, usual)
     for one, both in itertools.product(found, others):
-        F = one.value.shape[-1]
-        if both.value.shape[-1] != 2 * F or F % H or one.letters not in ("", "q"):
+        F, two = one.value.shape[-1], both.value.shape[-1]
+        if F % H or two % (2 * F // H) or two > 2 * F or one.letters not in ("", "q"):
             continue
-        if one.paths == both.paths:
+        if one.paths != both.paths and len(both.letters) != 1:
+            yield from pair_packed(one, both, H)
+    for unit in found if found is others else ():
+        yield from few_packed(unit, H)
+
+
+def pair_packed(one: Unit, both: Unit, H: int) -> Iterator[Heads]:
+    """Queries of one layer, keys and values of another, perhaps for fewer heads."""
+    D = one.value.shape[-1] // H
+    groups = both.value.shape[-1] // (2 * D)
+    q, roles = heads_of(one.value, H), (one.paths, both.paths)
+    if H % groups:
+        return
+    for layout, order in itertools.product(("2HD", "H2D", "HD2"), ("kv", "vk")):
+        parts = parted(both.value, layout, groups, D)
+        parts = parts.repeat_interleave(H // groups, 2)
+        k, v = (parts[order.index(r)] for r in "kv")
+        usual = order == (both.letters or "kv")
+        name = layout if order == "kv" else f"{layout} {order}"
+        yield Heads(q, k, v, roles, name, usual)
+
+
+def few_packed(unit: Unit, H: int) -> Iterator[Heads]:
+    """One layer: the queries of all heads, then keys and values of fewer."""
+    F = unit.value.shape[-1]
+    for groups in range(1, H):
+        D = F // (H + 2 * groups)
+        if H % groups or F % (H + 2 * groups) or len(unit.letters) in (1, 2):
             continue
-        if len(both.letters) == 1:
-            continue
-        for layout, order in itertools.product(("2HD", "H2D", "HD2"), ("kv", "vk")):
-            parts = parted(both.value, layout, H, F // H)
-            k, v = (parts[order.index(r)] for r in "kv")
-            usual = order == (both.letters or "kv")
-            name = layout if order == "kv" else f"{layout} {order}"
-            q = heads_of(one.value, H)
-            yield Heads(q, k, v, (one.paths, both.paths), name, usual)
+        q, k, v = unit.value.split([H * D, groups * D, groups * D], -1)
+        k, v = (heads_of(t, groups).repeat_interleave(H // groups, 1) for t in (k, v))
+        yield Heads(heads_of(q, H), k, v, (unit.paths,), f"H+2*{groups}")
 
 
 def parted(value: torch.Tensor, layout: str, H: int, D: int) -> torch.Tensor:
@@ -270,7 +291,10 @@ def projected(
     for paths in lists.values():
         if len(paths) == H > 1 and F // H in rest[paths[0]].shape:
             some = True
-            yield tuple(paths), summed(value, paths, weights, H)
+            made = summed(value, paths, weights, H)
+            yield tuple(paths), made
+            for bias in lone_biases(weights, made.shape[-1]):
+                yield tuple(paths), made + bias
     for path, tensor in rest.items():
         for matrix in matrices(tensor, F):
             some, made = True, value @ matrix
@@ -290,9 +314,9 @@ def lone_biases(weights: dict[str, torch.Tensor], E: int) -> Iterator[torch.Tens
     for path, tensor in weights.items():
         layer = re.sub("bias$", "weight", path)
         alone = layer == path or layer not in weights
-        if tensor.dim() == 1 and tensor.numel() == E and alone:
-            if not letters_of(path):
-                yield tensor.detach().double()
+        fits = tensor.dim() == 1 and tensor.numel() == E
+        if fits and alone and not letters_of(path):
+            yield tensor.detach().double()
 
 
 def summed(
@@ -369,7 +393,8 @@ def turned(t: torch.Tensor, start: int, form: str, base: float) -> torch.Tensor:
 
 def bare(given: Given, modes: Iterable[bool]) -> Iterator[tuple[Reading, torch.Tensor]]:
     """Readings without weights, of queries, keys and values that were handed over."""
-    made = Heads(*(t.double().transpose(1, 2) for t in given.heads), ())
+    q, k, v = (t.double().transpose(1, 2) for t in given.heads)
+    made = Heads(q, k, v, ())
     H, D = made.q.shape[1::2]
     for causal in modes:
         value = joined(made, causal, given)
@@ -444,7 +469,7 @@ def in_block(
     weights: dict[str, torch.Tensor],
     heads: Iterable[int],
     modes: Iterable[bool],
-    norms: list[Layer],
+    norms: Sequence[Layer],
     feed: Layer | None,
 ) -> Iterator[tuple[Reading, torch.Tensor]]:
     """Attention with norms, sums and a second layer around it, before or after.
@@ -473,17 +498,43 @@ def in_block(
             yield replace(reading, around="norm of sum"), y
 
 
+def with_sum(
+    given: Given,
+    weights: dict[str, torch.Tensor],
+    heads: Iterable[int],
+    modes: Iterable[bool],
+) -> Iterator[tuple[Reading, torch.Tensor]]:
+    """Attention alone, or added to x; of x, or of x and a table of positions."""
+    x = given.x.double()
+    tables = {
+        path: t.detach().double()
+        for path, t in weights.items()
+        if "pos" in path.lower() and t.dim() > 1 and t.shape[-1] == x.shape[-1]
+    }
+    inputs = [("", x)]
+    for path, table in tables.items():
+        table = table.reshape(-1, table.shape[-1])
+        if len(table) >= x.shape[1]:
+            inputs.append((f"{path} added", x + table[: x.shape[1]]))
+    rest = {path: t for path, t in weights.items() if path not in tables}
+    for name, value in inputs:
+        for reading, y in attend(replace(given, x=value), rest, heads, modes):
+            yield replace(reading, around=name), y
+            if y.shape == x.shape:
+                yield replace(reading, around=f"{name} sum".strip()), x + y
+
+
 def outputs(
     given: Given,
     weights: dict[str, torch.Tensor],
     heads: Iterable[int],
     modes: Iterable[bool],
-    norms: list[Layer] | None = None,
+    norms: Sequence[Layer] = (),
     feed: Layer | None = None,
 ) -> Outputs:
     """All of `attend`, to look an output up in; if none, after a layer of its own."""
     made = Outputs()
-    rows = attend(given, weights, heads, modes)
+    rows = with_sum(given, weights, heads, modes)
     if norms:
         rows = in_block(given, weights, heads, modes, norms, feed)
     for reading, value in rows:

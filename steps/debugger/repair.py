@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from steps.debugger.build import build, make_lazy, prepare
-from steps.debugger.case import Case, masks_in
+from steps.debugger.build import make_lazy, prepare
 from steps.debugger.calls import says_tokens_first
+from steps.debugger.case import Case, masks_in
 from steps.debugger.edits import Edit, applied, edits, spots
 from steps.debugger.inputs import opened
 from steps.debugger.program import Program, Seen
 from steps.debugger.readings import Given, Outputs, Reading, letters_of, outputs
 from steps.debugger.run import is_weight, state_of
+from steps.debugger.ways import ways
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
 
-MORE = 0.5  # by how much another repair may cost more than the best to be looked for
+MORE = 0.3  # by how much another repair may cost more than the best to be looked for
 
 
 @dataclass(frozen=True)
@@ -73,15 +74,19 @@ def heads_asked(case: Case) -> list[int]:
 
 def modes_of(case: Case) -> list[bool]:
     """Whether its attention must be causal: both, where nothing tells."""
-    if case.undecided:
-        return [masks_in(case.run, case.T)]
-    return [case.causal]
+    if not case.undecided:
+        return [case.causal]
+    text = "".join(case.file.source.lines) if case.file.source is not None else ""
+    if masks_in(case.run, case.T) or "is_causal=True" in text.replace(" ", ""):
+        return [True]
+    return [False, True]
 
 
 def inputs_of(case: Case, fixed: bool = False) -> list[torch.Tensor]:
     """x, and two more inputs of other lengths, or of the same one."""
     made, T = [case.x], case.T
-    for seed, T in ((21, T), (22, T)) if fixed else ((21, max(T - 2, 2)), (22, T + 2)):
+    lengths = (T, T) if fixed else (max(T - 2, 2), T + 2)
+    for seed, T in enumerate(lengths, start=21):
         generator = torch.Generator().manual_seed(seed)
         shape = (*case.x.shape[:-2], T, case.x.shape[-1])
         made.append(torch.randn(shape, generator=generator, dtype=torch.float64))
@@ -135,16 +140,13 @@ def channels_last(out: torch.Tensor) -> torch.Tensor:
 
 def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
     """How forward is called with x, or with what the reader gives it instead."""
-    x = case.form.laid(x)
-    args, kwargs = case.arguments(case.module, x)
+    args, kwargs = case.how(case.module, x)
     held = [t for t in tensors_in((args, kwargs)) if t.is_floating_point()]
     key = x.untyped_storage()._cdata
     if any(t.untyped_storage()._cdata == key for t in held) or not held:
         others = [t for t in held if t.untyped_storage()._cdata != key]
         main, turn = x, turned if case.tokens_first else as_they_are
-        main = x if x.dim() > 2 else x[None]
-        if not case.form.plain:
-            main, turn = case.form.given(x), case.form.back
+        x = main = x if x.dim() > 2 else x[None]
     else:
         main, others = held[0], held[1:]
         if seed:
@@ -156,7 +158,8 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
         turn = arrangement(case, main)
     if main.dim() == 5:
         return Trial(args, kwargs, Given(main, heads=main.unbind(2)), as_they_are, main)
-    given = given_to(turn(main), others, list(tensors_in((args, kwargs))))
+    sequences = main if main is x else turn(main)
+    given = given_to(sequences, others, list(tensors_in((args, kwargs))))
     given.bases = bases_of(case)
     return Trial(args, kwargs, given, turn, main)
 
@@ -198,8 +201,21 @@ def bases_of(case: Case) -> tuple[float, ...]:
 
 
 def weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """What a module learns, by path: as layers read it, where it is made of more."""
     state = state_of(module)
-    return {path: t for path, t in state.items() if is_weight(state, path)}
+    found = {path: t for path, t in state.items() if is_weight(state, path)}
+    made = re.compile(r"_(g|v|orig|u)$")  # what torch's older norms make a weight of
+    found = {
+        path: t
+        for path, t in found.items()
+        if made.sub("", path) == path or made.sub("", path) not in found
+    }
+    for name, part in module.named_modules():
+        for own in getattr(part, "parametrizations", {}):
+            inner = f"{name}.parametrizations.{own}.".lstrip(".")
+            found = {p: t for p, t in found.items() if not p.startswith(inner)}
+            found[f"{name}.{own}".lstrip(".")] = getattr(part, own).detach()
+    return found
 
 
 def layers_around(module: nn.Module) -> tuple[list[nn.Module], nn.Module | None, str]:
@@ -232,6 +248,7 @@ class RightOutput:
         self.modes, self.heads = self.modes or modes_of(case), heads_asked(case)
         self.trials = [trial_of(case, x, n) for n, x in enumerate(inputs_of(case))]
         alone = case.copied()
+        self.count = len(weights_of(alone))
         if self.trials[0].runs(alone) and not self.trials[1].runs(alone):
             fixed = inputs_of(case, fixed=True)
             self.trials = [trial_of(case, x, n) for n, x in enumerate(fixed)]
@@ -268,12 +285,40 @@ class RightOutput:
                 return None
             again = self.found(number, module)
             readings = {r: max(d, again[r]) for r, d in readings.items() if r in again}
-        if not readings or len(weights_of(module)) < len(self.case.weights):
+        if not readings or len(weights_of(module)) < self.count:
             return None
         best = min(readings, key=lambda r: (not r.usual, readings[r]))
         rows = self.outputs(0, module)
         expected = next(value for reading, value in rows if reading == best)
         return Proof(best, readings[best], expected, len(self.trials))
+
+
+def right_output(case: Case) -> Accept:
+    """Whether a module's output is right as it is called, or with a mask that fits.
+
+    Where it raises, which mask it wants is not known.
+    """
+    first = RightOutput(case)
+    if case.run.error is None or case.asked_call is not None:
+        return first
+    square = [way for way in ways(case) if way.mask_shape == f"{case.T}x{case.T}"]
+    others = [RightOutput(way, [True]) for way in square if way.said != case.said]
+
+    def accept(module: nn.Module) -> Proof | None:
+        raised = None
+        for one in (first, *others):
+            try:
+                proof = one(module)
+            except Exception as error:
+                raised = raised or error
+                continue
+            if proof is not None:
+                return proof
+        if raised is not None:
+            raise raised
+        return None
+
+    return accept
 
 
 # ---------------------------------------------------------------- the workshop
@@ -319,11 +364,18 @@ def line_in(error: BaseException, path: str) -> int | None:
 class Workshop:
     """The module under examination, run with lines of its file reading otherwise."""
 
-    def __init__(self, case: Case, accept: Accept) -> None:
+    def __init__(
+        self, case: Case, accept: Accept, make: Callable[[], nn.Module] | None
+    ) -> None:
         self.case, self.accept = case, accept
+        self.make = make
+        if make is None and case.built is not None:
+            again = case.built.again
+            self.make = None if again is None else lambda: again(case.sizes)
         names = vars(sys.modules[type(case.module).__module__])
         self.program = Program(case.file.path, names)
-        self.seen, self.raised = Seen(), None
+        self.seen = Seen()
+        self.raised: int | None = None
         self.constructor: set[int] = set()  # lines that ran while it was made
         self.runs = 0
         self.kept = Kept(case.copied())
@@ -337,7 +389,7 @@ class Workshop:
 
     def watch(self) -> None:
         """Run it once as it stands, noting what is in scope at each line."""
-        if self.case.built is not None:
+        if self.make is not None:
             self.program.watch(self.rebuilt, self.seen)
             self.constructor = set(self.seen.scopes)
         module = self.case.copied()
@@ -350,10 +402,17 @@ class Workshop:
     def rebuilt(self) -> nn.Module:
         """The module made anew, with the weights of the one under examination."""
         case = self.case
-        module = build(type(case.module), case.sizes).module
+        assert self.make is not None
+        module = self.make()
         make_lazy(module, case.x, case.sizes.D)
-        prepare(module)
-        for path, tensor in weights_of(module).items():
+        if case.hidden:
+            prepare(module)
+        else:
+            module.eval().double()
+        state = state_of(module)
+        for path, tensor in state.items():
+            if not is_weight(state, path):
+                continue
             own = case.weights.get(path)
             if own is None or own.shape != tensor.shape:
                 drawn = torch.Generator().manual_seed(zlib.crc32(path.encode()))
@@ -371,7 +430,7 @@ class Workshop:
                 parts = {self.program.part_at(line) for line in lines}
                 ran = {n for part in parts if part for n in part.lines}
                 anew = not ran.isdisjoint(self.constructor)
-                if anew and self.case.built is None:
+                if anew and self.make is None:
                     return None, 0
                 module = self.rebuilt() if anew else self.as_it_was()
                 return self.accept(module), None
@@ -399,7 +458,12 @@ def candidates(shop: Workshop, D: int) -> list[Edit]:
         groups.setdefault(edit.like, []).append(edit)
     together = [joined(group) for group in groups.values() if len(group) in (2, 3, 4)]
     made = singles + [edit for edit in together if edit is not None]
-    return sorted(made, key=lambda edit: (price(edit, case.seen), edit.line))
+    return sorted(made, key=lambda edit: (turn_of(edit, shop), edit.line))
+
+
+def turn_of(edit: Edit, shop: Workshop) -> float:
+    """When a change is tried: those of the line that raised are before others."""
+    return price(edit, shop.case.seen) - 0.3 * (edit.line == shop.raised)
 
 
 def price(edit: Edit, seen: int | None) -> float:
@@ -418,15 +482,21 @@ def joined(group: list[Edit]) -> Edit | None:
     return Edit(group[0].cost + 0.3, group[0].kind, puts)
 
 
-def find(case: Case, budget: float = 3.0, accept: Accept | None = None) -> list[Repair]:
+def find(
+    case: Case,
+    budget: float = 3.0,
+    accept: Accept | None = None,
+    make: Callable[[], nn.Module] | None = None,
+) -> list[Repair]:
     """The changes that mend a module, the best first; none if none was found.
 
+    make: makes the module anew, where `case.built` does not say how.
     accept: what must hold, other than a right output; see RightOutput.
     budget: seconds of this process.
     """
     end = time.process_time() + budget
-    accept = accept or RightOutput(case)
-    shop = Workshop(case, accept)
+    accept = accept or right_output(case)
+    shop = Workshop(case, accept, make)
     shop.watch()
     search = Search(shop, end)
     singles = candidates(shop, width_of(case))
@@ -454,7 +524,8 @@ class Search:
         for edit in changes:
             best = min((r.cost for r in self.found), default=float("inf"))
             cost = price(edit, case.seen)
-            if time.process_time() > self.end or cost > best + MORE:
+            turn = turn_of(edit, self.shop)
+            if time.process_time() > self.end or turn > best + MORE:
                 return
             lines = applied(self.shop.program.lines, edit)
             key = tuple(sorted(lines.items()))

@@ -69,7 +69,7 @@ UNUSUAL = re.compile(
 
 def proved(case: Case, finding: Diagnosis, quick: bool) -> Diagnosis:
     """The finding with its proof: a change that mends it, or what the run shows."""
-    repairs = [] if quick else find(case)
+    repairs = [] if quick else [r for r in find(case) if not omits(case, r)]
     if repairs:
         return mended(case, finding, repairs)
     finding.proof = demonstration(case)
@@ -86,6 +86,20 @@ def proved(case: Case, finding: Diagnosis, quick: bool) -> Diagnosis:
         "attention of another kind, or want other arguments (--build, --call)."
     )
     return Diagnosis(finding.file, "cannot tell", message=message, trace=finding.trace)
+
+
+def omits(case: Case, repair: Repair) -> bool:
+    """Whether a change only leaves out what other kinds of attention have by design."""
+    source = case.file.source
+    lines = source.lines if source is not None else []
+
+    def names(text: str) -> set[str]:
+        return set(re.findall(r"\w+(?=\()", text))
+
+    old = names(" ".join(lines[line - 1] for line, _ in repair.changes))
+    new = names(" ".join(text for _, text in repair.changes))
+    after = case.judgement is not None and case.judgement.changed_after
+    return not after and new < old and any(map(UNUSUAL.search, old - new))
 
 
 def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:

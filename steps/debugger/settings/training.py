@@ -188,7 +188,7 @@ def wrong_strength(case: Case, node: Node, calm: Node) -> Diagnosis | None:
 def never_dropped(case: Case) -> Diagnosis | None:
     """A rate, or a layer for it, that train mode does not use."""
     layers = list(dropout_layers(case))
-    if not layers and asked_rate(case) is None:
+    if not layers and not asked_rate(case):
         return None
     inner = [
         name
