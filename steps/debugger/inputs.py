@@ -181,8 +181,9 @@ def arranged(case: "Case") -> "Case":
             if runs(made, form):
                 return made
             first = first or made
-    shown = first is not None and first.form.axes == "BCYX"
-    return first if first is not None and shown else case
+    flat = [m for m in case.module.modules() if isinstance(m, nn.Conv2d)]
+    each = bool(flat) and all(m.kernel_size == (1, 1) for m in flat)  # pixel by itself
+    return first if first is not None and each else case
 
 
 def shorter(case: "Case") -> "Case | None":
@@ -269,13 +270,17 @@ def at_widths(case: "Case", form: Form) -> Iterator["Case"]:
 
 
 def runs(case: "Case", form: Form) -> bool:
-    """Whether some way to call forward with x in this form raises nothing."""
+    """Whether some way to call forward with x in this form raises nothing, and, of a
+    form that is not plain, has a result for each token."""
     for way in ways_to_call(case.module, case.x, case.sizes.D, False):
         x = form.laid(case.x)
         args, kwargs = replaced(*way.arguments(case.module, x), x, form.given(x))
         with torch.no_grad(), contextlib.suppress(Exception):
-            out = next(tensors_in(case.module(*args, **kwargs)), None)
-            return out is not None
+            made = opened(case.module(*args, **kwargs), form.given(x))
+            out = next(tensors_in(made), None)
+            whole = out is not None and form.back(out).shape[:2] == x.shape[:2]
+            if whole or (form.plain and out is not None):
+                return True
     return False
 
 

@@ -301,7 +301,7 @@ def right_output(case: Case) -> Accept:
     first = RightOutput(case)
     if case.run.error is None or case.asked_call is not None:
         return first
-    square = [way for way in ways(case) if way.mask_shape == f"{case.T}x{case.T}"]
+    square = [way for way in ways(case) if way.mask and way.mask.shape == (case.T,) * 2]
     others = [RightOutput(way, [True]) for way in square if way.said != case.said]
 
     def accept(module: nn.Module) -> Proof | None:
