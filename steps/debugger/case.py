@@ -132,7 +132,8 @@ class Case:
 
     def arguments(self, module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
         """What forward is given for x (B, T, d_in), in the form that it takes."""
-        return replaced(*self.how(module, x), x, self.form.given(x))
+        args, kwargs = self.how(module, x)
+        return replaced(args, kwargs, x, self.form.given(x))
 
     def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
         """What it returns; its first tensor as (sequences, tokens, features)."""

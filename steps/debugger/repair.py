@@ -137,6 +137,8 @@ def channels_last(out: torch.Tensor) -> torch.Tensor:
 
 def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
     """How forward is called with x, or with what the reader gives it instead."""
+    if not case.form.plain and x.dim() == 3:
+        return trial_in_form(case, case.form.laid(x))
     args, kwargs = case.how(case.module, x)
     held = [t for t in tensors_in((args, kwargs)) if t.is_floating_point()]
     key = x.untyped_storage()._cdata
@@ -159,6 +161,20 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
     given = given_to(main, others, list(tensors_in((args, kwargs))))
     given.bases = bases_of(case)
     return Trial(args, kwargs, given, turn)
+
+
+def trial_in_form(case: Case, x: torch.Tensor) -> Trial:
+    """How forward is called with an image, channels first or packed."""
+    args, kwargs = case.arguments(case.module, x)
+    given = Given(x)
+    if case.form.packed:
+        layout = case.form.layouts()[0]
+        H = case.form.heads
+        sizes = {"3": 3, "H": H, "D": x.shape[-1] // (3 * H)}
+        parted = x.unflatten(-1, [sizes[a] for a in layout])
+        ordered = parted.permute(0, 1, *(2 + layout.index(a) for a in "3HD"))
+        given = Given(x, heads=ordered.unbind(2))
+    return Trial(args, kwargs, given, case.turned)
 
 
 def arrangement(case: Case, main: torch.Tensor) -> Callable:
@@ -298,7 +314,8 @@ def right_output(case: Case) -> Accept:
     first = RightOutput(case)
     if case.run.error is None or case.asked_call is not None:
         return first
-    square = [way for way in ways(case) if way.mask_shape == f"{case.T}x{case.T}"]
+    size = case.T, case.T
+    square = [way for way in ways(case) if way.mask and way.mask.shape == size]
     others = [RightOutput(way, [True]) for way in square if way.said != case.said]
 
     def accept(module: nn.Module) -> Proof | None:
