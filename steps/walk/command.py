@@ -179,8 +179,8 @@ def followed(
 
 def colour_wanted() -> bool:
     """Colour on a terminal that shows it, unless NO_COLOR asks for none."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not plain and os.name != "nt"
+    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not unwanted and os.name != "nt"
 
 
 def note_other_torch() -> None:
