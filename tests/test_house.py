@@ -93,7 +93,7 @@ def test_a_room_imports_what_the_map_says(room: tuple[str, ...]) -> None:
 
 
 def test_arrows_run_down_only() -> None:
-    assert GROUND == ROOMS[-len(GROUND) :]
+    assert ROOMS[-len(GROUND) :] == GROUND
     for at, room in enumerate(ROOMS):
         found = {room_of(other) for _, here, other in ARROWS if here == room}
         assert MAY[room] | found <= {*ROOMS[at:]}, room
