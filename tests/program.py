@@ -50,7 +50,7 @@ def within(run: Callable[..., Any], *arguments: Any) -> Ran:
 
 def main(*flags: str) -> Ran:
     """`python gptversion.py FLAGS` in this process."""
-    from steps.walk.command import main
+    from steps.command import main
 
     return within(main, list(flags))
 

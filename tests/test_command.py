@@ -279,7 +279,7 @@ def test_what_the_download_needs_is_missing(tmp_path: Path) -> None:
 
 def test_another_torch_is_told_once() -> None:
     pretend = "from steps.pytorch import torch; torch.__version__ = '2.6.0+cpu'"
-    ran = command("-c", f"{pretend}; from steps.walk.command import main; main([])")
+    ran = command("-c", f"{pretend}; from steps.command import main; main([])")
     assert ran.code == 0
     note = "note: the published numbers are from torch 2.13.0; this is 2.6.0+cpu\n"
     assert ran.err == note

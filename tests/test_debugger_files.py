@@ -416,7 +416,7 @@ MAINS: list[Callable[[], Any]] = [
 
 
 def command_main(argv: list[str]) -> None:
-    from steps.walk.command import main
+    from steps.command import main
 
     main(argv)
 

@@ -61,7 +61,7 @@ def test_one_head_and_one_token_have_nothing_to_copy() -> None:
 # Runs the program and then prints the most memory that the process had, in KiB.
 MEASURED = """
 import contextlib, io, json, resource, sys
-from steps.walk.command import main
+from steps.command import main
 out = io.StringIO()
 try:
     with contextlib.redirect_stdout(out):
