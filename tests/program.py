@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = str(ROOT / "gptversion.py")
+PATIENCE = 200  # seconds for a process; pytest waits longer (pyproject.toml)
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,32 @@ class Ran:
     err: str
 
 
-def command(*arguments: str, cwd: Path = ROOT, **environment: str) -> Ran:
-    """Run Python with these arguments, from the project's folder, as a reader would."""
+def command(
+    *arguments: str, cwd: Path = ROOT, given: bytes = b"", **environment: str
+) -> Ran:
+    """Run Python with these arguments, from the project's folder, as a reader would.
+
+    given: what it reads from standard input.
+    """
+    return _ran([sys.executable, *arguments], cwd, given, environment)
+
+
+def shell(script: str, *arguments: str, **environment: str) -> Ran:
+    """A line of sh in which "$@" is Python with these arguments."""
+    line = ["sh", "-c", script, "sh", sys.executable, *arguments]
+    return _ran(line, ROOT, b"", {"PYTHONUNBUFFERED": "", **environment})
+
+
+def _ran(run: list[str], cwd: Path, given: bytes, environment: dict[str, str]) -> Ran:
     done = subprocess.run(
-        [sys.executable, *arguments],
+        run,
         cwd=cwd,
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
+        input=given,
         capture_output=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        timeout=300,
+        timeout=PATIENCE,
     )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def within(run: Callable[..., Any], *arguments: Any) -> Ran:

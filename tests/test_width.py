@@ -1,11 +1,10 @@
 """No line is wider than 100 columns, as a terminal counts them; memory is bounded."""
 
 import json
-import subprocess
 import sys
 
 import pytest
-from program import ROOT, document, main
+from program import command, document, main
 from wcwidth import wcswidth
 
 TEXTS = {
@@ -80,15 +79,9 @@ print(json.dumps({"code": code, "peak": peak, "lines": len(lines),
 def test_a_thousand_tokens_and_twelve_heads_in_two_gigabytes(d_in: str) -> None:
     text = "the river " * 500
     flags = ["--text", text, "--heads", "12", "--head-dim", "64", "--d-in", d_in]
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, *flags],
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-    assert done.stderr == ""
-    ran = json.loads(done.stdout)
+    measured = command("-c", MEASURED, *flags)
+    assert measured.err == ""
+    ran = json.loads(measured.out)
     assert ran["code"] == 0
     assert "held." in ran["last"]
     assert ran["lines"] < 10_000
