@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,6 +76,18 @@ def one_step(number: int, *flags: str) -> Ran:
     from steps.walk.command import step
 
     return within(step, str(ROOT / "steps" / f"step{number}.py"), list(flags))
+
+
+def as_main(number: int) -> Ran:
+    """`python -m steps.stepN` in this process: the file's own last lines are run."""
+    argv, sys.argv = sys.argv, [f"steps/step{number}.py"]
+    known = sys.modules.pop(f"steps.step{number}", None)
+    try:
+        return within(runpy.run_module, f"steps.step{number}", None, "__main__")
+    finally:
+        sys.argv = argv
+        if known is not None:
+            sys.modules[f"steps.step{number}"] = known
 
 
 def document(*flags: str) -> dict[str, Any]:
