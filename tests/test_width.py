@@ -75,10 +75,10 @@ print(json.dumps({"code": code, "peak": peak, "lines": len(lines),
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
-@pytest.mark.parametrize("d_in", ["4", "768"])
-def test_a_thousand_tokens_and_twelve_heads_in_two_gigabytes(d_in: str) -> None:
+def test_a_thousand_tokens_and_twelve_heads_in_two_gigabytes() -> None:
+    """At GPT-2's own d_in; at a smaller one no tensor is larger."""
     text = "the river " * 500
-    flags = ["--text", text, "--heads", "12", "--head-dim", "64", "--d-in", d_in]
+    flags = ["--text", text, "--heads", "12", "--head-dim", "64", "--d-in", "768"]
     measured = command("-c", MEASURED, *flags)
     assert measured.err == ""
     ran = json.loads(measured.out)
