@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = str(ROOT / "gptversion.py")
-PATIENCE = 200  # seconds for a process; pytest waits longer (pyproject.toml)
+PATIENCE = 400  # seconds for a process; pytest waits longer (pyproject.toml)
 
 
 @dataclass(frozen=True)
