@@ -22,7 +22,7 @@ help:
 	@echo 'make step N=15      one step of it'
 	@echo 'make page           the walk as a page for the browser: page.html'
 	@echo 'make test           lint, then every test'
-	@echo 'make quick          the tests that run in one process, for work in between'
+	@echo 'make quick          what computes and explains, tested in half a minute'
 	@echo 'make lint           ruff and mypy; biome and tsc for the page'
 	@echo 'make bench          speed, as ratios of paired runs'
 	@echo 'make clean          remove what was made: .venv, page.html, the tools of make lint'
@@ -44,9 +44,10 @@ PYTEST := $(RUN) -m pytest -n auto --dist worksteal
 test: lint
 	@$(PYTEST) --durations=10 $(ARGS)
 
-# What computes, records and explains: no browser, no second Python, no file to debug.
-QUICK := agreement article attention chapter_figures document page predict readme \
-  recorder tokens words
+# What computes, records and explains: no browser, no page, no file to debug, and nearly
+# all in one process.
+QUICK := agreement article attention chapter_figures document predict readme recorder \
+  tokens words
 
 quick: $(VENV)/test
 	@$(RUN) -m ruff check --quiet
