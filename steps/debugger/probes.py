@@ -11,6 +11,7 @@ from steps.debugger.case import Case, plainly
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, state_of
+from steps.debugger.settings.cache import in_parts
 from steps.debugger.settings.context import other_context
 from steps.debugger.settings.devices import first_reader, other_device
 from steps.debugger.settings.lengths import other_lengths
@@ -312,6 +313,7 @@ PROBES: tuple[Probe, ...] = (
     other_lengths,
     large_scores,
     other_context,
+    in_parts,
     padding,
     bias_flag,
     width_not_divisible,
