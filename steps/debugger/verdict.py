@@ -21,6 +21,7 @@ from steps.debugger.probes import (
 )
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, place_of
+from steps.debugger.settings.rotary import rotary
 from steps.errors import UserError
 from steps.pytorch import torch
 
@@ -37,9 +38,12 @@ def conclude(case: Case) -> Diagnosis:
     if other:
         raise UserError(other)
     result = of_run(case)
-    if result.verdict == "no fault":
-        fault = first_fault(case)
-        if fault is not None:
+    fault: Diagnosis | str | None = None
+    if result.verdict == "cannot tell":
+        fault = rotary(case)
+    if result.verdict == "no fault" or isinstance(fault, Diagnosis):
+        fault = fault or first_fault(case)
+        if isinstance(fault, Diagnosis):
             fault.trace = result.trace
             mark(fault)
             result = fault
