@@ -22,10 +22,10 @@ SCORES = "queries and keys each turned by their own place, in the same direction
 
 def rotary(case: Case) -> Diagnosis | str | None:
     """Queries and keys that are turned by their positions."""
-    if case.judgement is None or not case.judgement.heads.changed:
+    if case.judgement is None or case.x.dim() != 3 or case.run.error is not None:
         return None
-    if case.x.dim() != 3 or case.run.error is not None:
-        return None
+    if not case.judgement.heads.changed:
+        return cancelled(case) if case.judgement.clean else None
     queries, keys = final(case, "queries"), final(case, "keys")
     if queries is None or keys is None or not turns(case, queries):
         return None
@@ -61,6 +61,37 @@ def rotary(case: Case) -> Diagnosis | str | None:
         "tokens as far apart as others have other scores",
         "scores that depend on where the two tokens stand",
     )
+
+
+def cancelled(case: Case) -> Diagnosis | None:
+    """Queries and keys that are turned, to no effect at all.
+
+    The output was found equal to that of heads without positions.
+    """
+    for node in case.run.nodes:
+        if node in case.labels or node.entry.origin != "computed":
+            continue
+        held = [case.labels[n].stage.name for n in node.inputs if n in case.labels]
+        if not any(name.startswith(("queries", "keys")) for name in held):
+            continue
+        if any(of_sines(maker) for _, maker in node.constants):
+            return fault(
+                case,
+                node,
+                "it has the same scores at every place, and the output is that of "
+                "attention without positions: what is turned is not counted by tokens",
+                "angles that count another axis than the tokens'",
+            )
+    return None
+
+
+def of_sines(node: Node | None) -> bool:
+    """Whether a table is made of sines or cosines."""
+    if node is None:
+        return False
+    if node.entry.function in TURNING:
+        return True
+    return any(of_sines(maker) for _, maker in node.constants)
 
 
 def fault(case: Case, node: Node, found: str, got: str) -> Diagnosis:
