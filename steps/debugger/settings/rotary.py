@@ -111,16 +111,15 @@ def fault(case: Case, node: Node, found: str, got: str) -> Diagnosis:
 
 
 def final(case: Case, role: str) -> Node | None:
-    """The last operation that holds the queries or keys as the scores read them."""
-    found = [
+    """The first operation that holds the queries or keys as the scores read them."""
+    found = (
         node
         for node, label in case.labels.items()
         if label.stage.name.split(",")[0] == role
         and "as projected" not in label.stage.name
         and not label.index
-    ]
-    made = [node for node in found if node.entry.origin == "computed"]
-    return max(made or found, key=lambda node: node.index, default=None)
+    )
+    return min(found, key=lambda node: node.index, default=None)
 
 
 def turns(case: Case, queries: Node) -> bool:
