@@ -237,7 +237,10 @@ class Case:
         def how(module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
             args, kwargs = self.how(module, x)
             bound = inspect.signature(module.forward).bind(*args, **kwargs)
-            made = {name: self.turned(make(x)) for name, make in more.items()}
+            made = {name: make(x) for name, make in more.items()}
+            for name, value in made.items():
+                if isinstance(value, torch.Tensor) and x.dim() == 3:
+                    made[name] = self.turned(value)
             return arranged(module, {**bound.arguments, **made})
 
         return self.again(", ".join([self.said, *more]), how)
