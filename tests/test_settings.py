@@ -112,8 +112,10 @@ TURNED = (
 SWITCHED = (
     PLAIN.replace("{more}", "")
     .replace("num_heads):", "num_heads, causal=True):")
-    .replace("        self.h = num_heads\n", "        self.h = num_heads\n"
-             "        self.causal = causal\n")
+    .replace(
+        "        self.h = num_heads\n",
+        "        self.h = num_heads\n        self.causal = causal\n",
+    )
     + "    def forward(self, x, mask=None):\n"
     + READ.format(of="x")
     + CAUSAL
@@ -201,8 +203,12 @@ def padded_is_right(source):
 
 def turned_is_right(source):
     m, x = module_of(source), inputs(2, 5, 12)
-    a, b = torch.polar(torch.ones(5, 2), torch.arange(5.0)[:, None]
-                       / 10 ** torch.linspace(0, 1, 2)).to(torch.complex128), None
+    a, b = (
+        torch.polar(
+            torch.ones(5, 2), torch.arange(5.0)[:, None] / 10 ** torch.linspace(0, 1, 2)
+        ).to(torch.complex128),
+        None,
+    )
     q, k, v = heads(m, x)
     q, k = (torch.complex(*t.chunk(2, -1)) * a for t in (q, k))
     q, k = (torch.cat((t.real, t.imag), -1) for t in (q, k))

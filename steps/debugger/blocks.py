@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import inspect
+import re
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -254,7 +255,10 @@ def raised(
                     seen_at=seen.place.line if seen.place else None,
                 )
     *_, made_up = block.given(x)
-    own = isinstance(error, NameError) or "object has no attribute" in str(error)
+    names = "|".join({type(m).__name__ for m in block.module.modules()})
+    own = type(error) is NameError or re.match(
+        rf"'({names})' object has no attribute", str(error)
+    )
     if own and not made_up and seen.place is not None:
         return "", block.file.fault(
             seen.place, "block", f"forward raises {first_line(error)}.", "", ""

@@ -112,12 +112,26 @@ def make_lazy(module: nn.Module, x: torch.Tensor, D: int) -> None:
         raise UserError("has lazy layers, and no call that was tried made them")
 
 
+def make_plain(module: nn.Module) -> None:
+    """Let weights that are computed from others (weight_norm, orthogonal, ...) be
+    weights themselves: what attention does with them is the same."""
+    parametrize = nn.utils.parametrize
+    for part in module.modules():
+        if parametrize.is_parametrized(part):
+            for name in list(part.parametrizations):
+                parametrize.remove_parametrizations(part, name)
+        for remove in (nn.utils.remove_weight_norm, nn.utils.remove_spectral_norm):
+            with contextlib.suppress(ValueError):
+                remove(part)
+
+
 def prepare(module: nn.Module, seed: int = 7) -> list[str]:
     """Make a module fit for comparison: eval mode, float64, weights drawn anew.
 
     Tensors and layers that the module keeps outside its parameters are included; the
     paths of floating ones are returned, for the probe that asks about them.
     """
+    make_plain(module)
     module.eval()
     module.double()
     known = {id(t) for t in (*module.parameters(), *module.buffers())}

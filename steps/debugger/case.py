@@ -21,7 +21,7 @@ from steps.debugger.calls import (
     takes_context,
 )
 from steps.debugger.file import File
-from steps.debugger.inputs import PLAIN, Form, replaced
+from steps.debugger.inputs import PLAIN, Form, opened, replaced
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge, stages_read
 from steps.debugger.load import first_line
 from steps.debugger.roles import (
@@ -33,7 +33,7 @@ from steps.debugger.roles import (
     split,
     token_axes,
 )
-from steps.debugger.run import Node, Run, depend, is_weight, record, state_of
+from steps.debugger.run import Node, Run, as_tokens, depend, is_weight, record, state_of
 from steps.debugger.stages import Label
 from steps.errors import UserError
 from steps.pytorch import nn, torch
@@ -74,6 +74,7 @@ class Case:
     given: set[str] = field(default_factory=set)  # parameters that some run was given
     made_up: str = ""  # parameters of forward that were guessed at, such as angles
     tokens_first: bool = False  # its input and output are (tokens, sequences, features)
+    one_length: bool = False  # whether it takes inputs of x's length alone
     form: Form = PLAIN  # how x is arranged for forward otherwise
 
     @property
@@ -121,6 +122,11 @@ class Case:
         return self.x.shape[-2]
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """That of x as forward is given it."""
+        return tuple(self.form.given(self.x).shape)
+
+    @property
     def mask(self) -> Mask | None:
         """The causal mask that forward was given."""
         return self.way.mask
@@ -128,7 +134,9 @@ class Case:
     def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
         """The forward pass, its arguments made ready before any recorder watches."""
         args, kwargs = self.arguments(module, x)
-        return lambda: module(*args, **kwargs)
+        shown = self.form.given(x)
+        shown = shown.transpose(0, 1) if self.tokens_first and x.dim() == 3 else shown
+        return lambda: opened(module(*args, **kwargs), shown)
 
     def arguments(self, module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
         """What forward is given for x (B, T, d_in), in the form that it takes."""
@@ -166,8 +174,10 @@ class Case:
         weights = {path: state[path] for path in self.weights if path in state}
         call = self.call(module, x)
         run = record(module, call, x, self.file.path, weights=weights, **options)
+        rows = self.form.rows(x)
+        run.shown = as_tokens(self.form.given(x), rows)
         for node in run.nodes:
-            node.rows = self.form.rows(x)
+            node.rows = rows
         return run
 
     def copied(self) -> nn.Module:

@@ -103,6 +103,34 @@ def together(value: torch.Tensor, axes: str) -> torch.Tensor:
 PLAIN = Form()
 
 
+def opened(result: Any, x: torch.Tensor) -> Any:
+    """What forward returns, its first tensor the one that is shaped like x.
+
+    x: as forward was given it. Dataclasses, other objects and generators are looked
+    into; a result whose first tensor is that one, or that has none, stays as it is.
+    """
+    if isinstance(result, Iterator):
+        result = tuple(result)
+    kind = type(result)
+    plainly_held = isinstance(result, torch.Tensor | tuple | list | dict | None)
+    if not plainly_held and hasattr(result, "__dict__") and kind is not type:
+        result = vars(result)
+    made = list(tensors_in(result))
+    if isinstance(result, torch.Tensor) or not made:
+        return result
+    alike = [t for t in made if t.shape == x.shape]
+    alike += [
+        t
+        for t in made
+        if t.dim() == x.dim() > 1
+        and t.shape[:-1] == x.shape[:-1]
+        and t.shape[-1] != x.shape[-2]
+    ]
+    if (alike or made)[0] is made[0]:
+        return result
+    return (alike[0], *(t for t in made if t is not alike[0]))
+
+
 def forms(module: nn.Module, H: int) -> Iterator[Form]:
     """The arrangements that a module may take, those that it shows first."""
     named = axes_named(module)
@@ -144,6 +172,9 @@ def arranged(case: "Case") -> "Case":
     """
     if case.asked_call is not None or case.x.dim() != 3 or runs(case, PLAIN):
         return case
+    other = shorter(case) or of_one_length(case)
+    if other is not None:
+        return other
     first: Case | None = None
     for form in forms(case.module, case.sizes.H):
         for made in at_widths(case, form):
@@ -152,6 +183,71 @@ def arranged(case: "Case") -> "Case":
             first = first or made
     shown = first is not None and first.form.axes == "BCYX"
     return first if first is not None and shown else case
+
+
+def shorter(case: "Case") -> "Case | None":
+    """The case with fewer tokens, where a number in the class itself allows no more.
+
+    None where fewer tokens do not help, or where how many depends on what the
+    constructor is asked for.
+    """
+    built, sizes = case.built, case.sizes
+    if built is None or built.again is None or "context" in built.named.values():
+        return None
+    most = longest(case, case.module)
+    for other in (replace(sizes, H=5, D=8), replace(sizes, D=12)):
+        with contextlib.suppress(Exception):
+            module = built.again(other).eval().double()
+            if longest(replace(case, sizes=other), module) not in (most, 0):
+                return None
+    taken = {sizes.B, sizes.H, sizes.D, sizes.KV}
+    T = next((t for t in range(most, 1, -1) if t not in taken), 0)
+    if not T:
+        return None
+    new = replace(sizes, T=T, context=most)
+    note = f"It takes {most} tokens at most, by a number in the class itself."
+    x = case.x[:, :T].clone()
+    return replace(case, sizes=new, x=x, notes=[*case.notes, note])
+
+
+def of_one_length(case: "Case") -> "Case | None":
+    """The case with as many tokens as a number in the class, or its square, asks for.
+
+    A window of 3 takes 3 * 3 tokens. None where no such number is the class's own.
+    """
+    built, sizes = case.built, case.sizes
+    if built is None or built.again is None:
+        return None
+    own = [v for m in case.module.modules() for v in vars(m).values()]
+    own += [n for v in own if isinstance(v, tuple | list) for n in v]
+    asked = {sizes.B, sizes.H, sizes.D, sizes.KV, sizes.d_in, sizes.d_out}
+    numbers = sorted({n for n in own if type(n) is int and 1 < n <= 64})
+    lengths = [n * n for n in numbers if n <= 8] + numbers
+    for T in dict.fromkeys(lengths):
+        if T in asked or T == case.T:
+            continue
+        made = with_length(case, T)
+        if runs(made, PLAIN):
+            note = f"It takes {T} tokens and no other number of them."
+            return replace(made, one_length=True, notes=[*case.notes, note])
+    return None
+
+
+def with_length(case: "Case", T: int) -> "Case":
+    """The case with an x of T tokens."""
+    generator = torch.Generator().manual_seed(11)
+    shape = case.sizes.B, T, case.sizes.d_in
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return replace(case, sizes=replace(case.sizes, T=T), x=x)
+
+
+def longest(case: "Case", module: nn.Module) -> int:
+    """The most tokens, fewer than x has, with which a module runs; 0 for none."""
+    for T in range(case.T - 1, 1, -1):
+        x = torch.ones(case.x.shape[0], T, case.sizes.d_in, dtype=torch.float64)
+        if runs(replace(case, module=module, x=x), PLAIN):
+            return T
+    return 0
 
 
 def at_widths(case: "Case", form: Form) -> Iterator["Case"]:

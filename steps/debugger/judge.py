@@ -332,9 +332,7 @@ def good_nodes(run: Run, labels: dict[Node, Label]) -> set[Node]:
     return good
 
 
-def unfinished(
-    label: Label, heads: Heads, projected: bool, tokens_first: bool
-) -> str:
+def unfinished(label: Label, heads: Heads, projected: bool, tokens_first: bool) -> str:
     """What is returned in place of the output, "" where it is the output.
 
     projected: whether the joined contexts go through a layer of their own.
@@ -374,8 +372,7 @@ def changes_output(
     for node in run.nodes:
         if node not in relevant or label_rank(labels, node) < AFTER:
             continue
-        wide = any(t.dim() >= 2 for t in node.params.values())
-        if wide or not layers.isdisjoint(node.inputs):
+        if node.params or not layers.isdisjoint(node.inputs):
             layers.add(node)
         elif not (
             node.entry.origin != "computed"
@@ -408,7 +405,8 @@ def distance(value: torch.Tensor, label: Label) -> float:
 
 def total(run: Run, node: Node) -> torch.Tensor:
     """The sum of what an operation reads that is made of x, x itself included."""
-    parts = [n.value for n in node.inputs] + [run.x] * node.reads_x
+    x = run.x if run.shown is None else run.shown
+    parts = [n.value for n in node.inputs] + [x] * node.reads_x
     fitting = [part for part in parts if part.shape == node.value.shape]
     return sum(fitting, torch.zeros(())) if len(fitting) == len(parts) else parts[0]
 

@@ -539,6 +539,9 @@ def outputs(
         rows = in_block(given, weights, heads, modes, norms, feed)
     for reading, value in rows:
         made.add(reading, value)
+        if not norms and value.shape == given.x.shape:
+            summed_up = replace(reading, around="sum", usual=False)
+            made.add(summed_up, value + given.x)
     if not made.rows and given.source is None:
         for inner, rest in after_a_layer(given, weights):
             for reading, value in attend(inner, rest, heads, modes):

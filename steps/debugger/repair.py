@@ -13,6 +13,7 @@ from steps.debugger.build import make_lazy, prepare
 from steps.debugger.calls import says_tokens_first
 from steps.debugger.case import Case, masks_in
 from steps.debugger.edits import Edit, applied, edits, spots
+from steps.debugger.inputs import opened
 from steps.debugger.program import Program, Seen
 from steps.debugger.readings import Given, Outputs, Reading, letters_of, outputs
 from steps.debugger.run import is_weight, state_of
@@ -100,6 +101,7 @@ class Trial:
     kwargs: dict[str, Any]
     given: Given
     turn: Callable[[torch.Tensor], torch.Tensor]  # an output as (B, T, E)
+    shown: torch.Tensor  # x as forward is given it
 
     def output(self, module: nn.Module) -> torch.Tensor | None:
         """The output of a module; may raise what forward raises."""
@@ -107,7 +109,8 @@ class Trial:
         args = tuple(cloned(value) for value in self.args)
         kwargs = {name: cloned(value) for name, value in self.kwargs.items()}
         with torch.no_grad():
-            out = next(tensors_in(module(*args, **kwargs)), None)
+            result = opened(module(*args, **kwargs), self.shown)
+            out = next(tensors_in(result), None)
         return None if out is None else self.turn(out)
 
     def runs(self, module: nn.Module) -> bool:
@@ -156,11 +159,11 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
             main = new
         turn = arrangement(case, main)
     if main.dim() == 5:
-        return Trial(args, kwargs, Given(main, heads=main.unbind(2)), as_they_are)
-    main = main if main is x else turn(main)
-    given = given_to(main, others, list(tensors_in((args, kwargs))))
+        return Trial(args, kwargs, Given(main, heads=main.unbind(2)), as_they_are, main)
+    sequences = main if main is x else turn(main)
+    given = given_to(sequences, others, list(tensors_in((args, kwargs))))
     given.bases = bases_of(case)
-    return Trial(args, kwargs, given, turn)
+    return Trial(args, kwargs, given, turn, main)
 
 
 def trial_in_form(case: Case, x: torch.Tensor) -> Trial:

@@ -118,6 +118,14 @@ def wrapped(tensor: torch.Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
+def as_tokens(value: torch.Tensor, rows: tuple[int, int] | None) -> torch.Tensor:
+    """A tensor with an image's rows and columns as one axis."""
+    for at in range(value.dim() - 1) if rows else ():
+        if tuple(value.shape[at : at + 2]) == rows:
+            return value.flatten(at, at + 1)
+    return value
+
+
 @dataclass(eq=False)
 class Node:
     """One operation of a run."""
@@ -138,11 +146,7 @@ class Node:
     @property
     def value(self) -> torch.Tensor:
         """Its numbers; an image's rows and columns are one axis, that of tokens."""
-        value = self.entry.numbers()
-        for at in range(value.dim() - 1) if self.rows else ():
-            if tuple(value.shape[at : at + 2]) == self.rows:
-                return value.flatten(at, at + 1)
-        return value
+        return as_tokens(self.entry.numbers(), self.rows)
 
     @property
     def line(self) -> int:
@@ -162,6 +166,7 @@ class Run:
     failed: tuple[Place, Any, tuple, dict] | None = None  # the torch call that raised
     fused: list[tuple[tuple, dict]] = field(default_factory=list)
     mixed: list[tuple[Entry, torch.Tensor]] = field(default_factory=list)
+    shown: torch.Tensor | None = None  # x as forward was given it, an image's as tokens
 
     @property
     def output(self) -> torch.Tensor | None:

@@ -193,7 +193,7 @@ def other_input(case: Case) -> str:
 
 def described(case: Case) -> str:
     how = case.built.how if case.built is not None else type(case.module).__name__
-    return f"{how}, called with {case.said}; x of shape {tuple(case.x.shape)}"
+    return f"{how}, called with {case.said}; x of shape {case.shape}"
 
 
 def of_run(case: Case) -> Diagnosis:
@@ -379,7 +379,7 @@ def differences(case: Case) -> Iterator[str]:
     """What a right module does in another way than the article."""
     heads = case.judged.heads
     names = {label.stage.name for label in case.labels.values()}
-    if heads.layout:
+    if heads.layout and not heads.given:
         order = heads.layout.replace("3", "qkv").replace("2", "kv")
         yield f"one packed layer holds the roles, in the order ({order})"
     if any(len(ps) > 1 for ps in heads.roles.values()):
@@ -482,7 +482,7 @@ def raised_without_heads(case: Case) -> Diagnosis:
     if own or run.place is None:
         at = f" at line {finding.line}" if finding.line else ""
         message = (
-            f"forward, called with {case.said} of shape {tuple(case.x.shape)}, raises "
+            f"forward, called with {case.said} of shape {case.shape}, raises "
             f"{first_line(run.error)}{at}"
         )
         return cannot_tell(case, message, None)

@@ -46,7 +46,7 @@ def other_device(case: Case) -> str | None:
 
 def on_meta(case: Case, module: nn.Module) -> BaseException | None:
     """What forward raises where all that it is given is on the meta device."""
-    args, kwargs = case.how(module, case.x)
+    args, kwargs = case.arguments(module, case.x)
     try:
         with torch.no_grad():
             module(*moved(args), **moved(kwargs))

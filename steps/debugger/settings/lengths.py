@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from steps.debugger.arguments import Sizes
 from steps.debugger.build import make_lazy
 from steps.debugger.case import Case, plainly
 from steps.debugger.load import first_line
@@ -16,9 +17,12 @@ def other_lengths(case: Case) -> Diagnosis | str | None:
     base = case.turned(case.run.output)
     if case.x.dim() != 3 or base is None:
         return None
+    if case.one_length:
+        return f"length {case.T} alone"
     B, T, C = case.x.shape
     generator = torch.Generator().manual_seed(5)
     told = case.built is None or "context" in case.told
+    told = told or case.sizes.context < Sizes.context  # a class with room for fewer
     rooms = [size for size in squares_of(case.module) if size >= T]
     context = case.sizes.context if told else min(rooms, default=T + 6)
     far = torch.randn(B, context + 3, C, generator=generator, dtype=torch.float64)

@@ -15,7 +15,7 @@ def untried(case: Case) -> Iterator[str]:
     """Each parameter that kept its default in every run, and how to have it tried."""
     bound = set(case.given)
     if case.asked_call is not None or case.way.makes:
-        args, kwargs = case.how(case.module, case.x)
+        args, kwargs = case.arguments(case.module, case.x)
         signature = inspect.signature(case.module.forward)
         bound |= set(signature.bind(*args, **kwargs).arguments) | set(kwargs)
     for p in parameters_of(case.module):
