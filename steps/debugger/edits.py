@@ -312,7 +312,7 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
     dims = len(shape) if shape else 4
     dims += called(node) in ("unsqueeze", "stack")
     given = [(a, whole(a)) for a in (*node.args, *(k.value for k in node.keywords))]
-    told = [(a, n) for a, n in given if n is not None and -dims <= n < dims]
+    told = [(a, n) for a, n in given if n is not None]
     kind = "softmax" if "softmax" in called(node).lower() else moved(at, node)
     if called(node) in ("transpose", "swapaxes", "swapdims") and len(told) == 2:
         (a, m), (b, n) = told
@@ -567,7 +567,7 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
         if mask != future:
             new = f"{text}.masked_fill(~{word}, {INF})"
             yield 1.7, "mask", ("fill not",), [at.put(node, new)]
-    yield 1.7, "softmax", ("softmax",), [at.put(node, f"{text}.softmax(dim=-1)")]
+    yield cost + 0.05, "softmax", ("softmax",), [at.put(node, f"{text}.softmax(dim=-1)")]
     new = f"{text} / {text}.sum(dim=-1, keepdim=True)"
     yield 1.8, "softmax", ("normal",), [at.put(node, new)]
 
@@ -604,6 +604,7 @@ def other_names(node: Any, at: Spot) -> Iterator[Found]:
         if other == text or instead is value or not exchangeable(at, value, instead):
             continue
         cost = 1.2 if alike(text, other, at) else 1.5
+        cost += 0.1 * (isinstance(value, nn.Module) and type(value) is not type(instead))
         yield cost, name_kind(value, at, node), (other,), [at.put(node, other)]
     if type(value) is int:
         for width in at.head_width[:1]:
@@ -635,7 +636,7 @@ def exchangeable(at: Spot, value: Any, other: Any) -> bool:
             other.shape == value.shape and torch.equal(other, value)
         )
     if isinstance(value, nn.Module):
-        return type(value) is type(other)
+        return isinstance(other, nn.Module) and other is not at.scope.get("self")
     return type(other) is type(value) is int and other != value
 
 
@@ -776,7 +777,7 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
     text = at.text(node)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         kind = call_kind(node.value, at)
-        for inner in (getattr(node.value.func, "value", None), *node.value.args):
+        for inner in (root_of(node.value), *node.value.args):
             if isinstance(inner, ast.Name) and at.shape(inner) is not None:
                 yield 0.9, kind, ("kept",), [at.put(node, f"{at.text(inner)} = {text}")]
         for name in at.missing if at.shape(node.value) is not None else ():
@@ -793,6 +794,13 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
     for call in ast.walk(node) if at.raised else ():
         if isinstance(call, ast.Call) and isinstance(at.value(call), tuple):
             yield 1.1, "output", ("first",), [at.put(call, f"{at.text(call)}[0]")]
+
+
+def root_of(node: ast.expr) -> ast.expr:
+    """What a chain of calls and attributes begins with."""
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node
 
 
 def through_layers(value: ast.expr, at: Spot) -> Iterator[Found]:
@@ -851,7 +859,7 @@ def layers_made(node: Any, at: Spot) -> Iterator[Found]:
         return
     numbers = {t: v for t, v in at.known.items() if type(v) is int and v > 1}
     widest = max(numbers.values(), default=0)
-    words = [*numbers]
+    words = [*numbers, *(f"{n} * {a}" for n in (2, 3) for a in numbers)]
     for (a, m), (b, n) in itertools.combinations(numbers.items(), 2):
         if m * n <= widest * 3:
             words.append(f"{a} * {b}")
@@ -868,10 +876,28 @@ def layers_made(node: Any, at: Spot) -> Iterator[Found]:
 
 
 RULES: tuple[Rule, ...] = (
-    other_axes, sizes_in_another_order, moved_first, axes_exchanged, left_out, twins,
-    masks, scales, more, other_names, letters, operators, operands, indices, flags,
-    conditions, statements, siblings, layers_made,
-)  # fmt: skip
+    other_axes,
+    sizes_in_another_order,
+    moved_first,
+    axes_exchanged,
+    heads_joined,
+    left_out,
+    twins,
+    masks,
+    fills,
+    scales,
+    more,
+    other_names,
+    letters,
+    operators,
+    operands,
+    indices,
+    flags,
+    conditions,
+    statements,
+    siblings,
+    layers_made,
+)
 
 
 # ---------------------------------------------------------------- all of them

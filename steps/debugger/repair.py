@@ -217,7 +217,8 @@ def weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
 
 def layers_around(module: nn.Module) -> tuple[list[nn.Module], nn.Module | None, str]:
     """The norms, the layer after attention, if any, and the path of attention."""
-    norms = [m for m in module.modules() if "norm" in type(m).__name__.lower()]
+    kinds = re.compile(r"[^_].*norm", re.IGNORECASE)
+    norms = [m for m in module.modules() if kinds.fullmatch(type(m).__name__)]
     roles = [path for path in weights_of(module) if letters_of(path)]
     feed, inside = None, ""
     for name, child in module.named_children():
