@@ -48,6 +48,8 @@ class Given:
     padding: torch.Tensor | None = None  # (B, S) of two numbers, the larger one seen
     heads: tuple[torch.Tensor, ...] = ()  # q, k and v themselves, (B, T, H, D)
     bases: tuple[float, ...] = ()  # of rotary positions, if there may be any
+    window: int = 0  # how many tokens a causal one sees, itself included; 0: all
+    thin: Callable[[torch.Tensor], torch.Tensor] | None = None  # in dropout's place
 
 
 @dataclass
@@ -194,8 +196,10 @@ def packed(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
             continue
         if one.paths != both.paths and len(both.letters) != 1:
             yield from pair_packed(one, both, H)
+    alone = len({unit.paths for unit in found}) < 3  # it, and the output's
     for unit in found if found is others else ():
-        yield from few_packed(unit, H)
+        if unit.letters or alone:
+            yield from few_packed(unit, H)
 
 
 def pair_packed(one: Unit, both: Unit, H: int) -> Iterator[Heads]:
@@ -246,13 +250,15 @@ def joined(heads: Heads, causal: bool, given: Given) -> torch.Tensor:
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if causal:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool)
-        future = future.triu(1 + k.shape[2] - q.shape[2])
-        scores = scores.masked_fill(future, -torch.inf)
+        ahead = k.shape[2] - q.shape[2]
+        gone = future.tril(ahead - given.window) if given.window else ~future
+        scores = scores.masked_fill(future.triu(1 + ahead) | gone, -torch.inf)
     if given.padding is not None:
         hidden = given.padding == given.padding.amin(1, keepdim=True)
         hidden &= given.padding != given.padding.amax()
         scores = scores.masked_fill(hidden[:, None, None], -torch.inf)
-    contexts = scores.softmax(-1) @ v
+    weights = scores.softmax(-1)
+    contexts = (weights if given.thin is None else given.thin(weights)) @ v
     order = (0, 2, 3, 1) if heads.layout == "DH" else (0, 2, 1, 3)
     return contexts.permute(order).flatten(2)
 
@@ -520,6 +526,8 @@ def with_sum(
     for name, value in inputs:
         for reading, y in attend(replace(given, x=value), rest, heads, modes):
             yield replace(reading, around=name), y
+            if given.thin is not None:
+                yield replace(reading, around=f"{name} dropped".strip()), given.thin(y)
             if y.shape == x.shape:
                 yield replace(reading, around=f"{name} sum".strip()), x + y
 
@@ -539,8 +547,10 @@ def outputs(
         rows = in_block(given, weights, heads, modes, norms, feed)
     for reading, value in rows:
         made.add(reading, value)
-    if not made.rows and given.source is None:
+    few = sum(t.dim() > 1 for t in weights.values()) < 6
+    if few and given.source is None:
+        usual = not made.rows
         for inner, rest in after_a_layer(given, weights):
             for reading, value in attend(inner, rest, heads, modes):
-                made.add(reading, value)
+                made.add(replace(reading, usual=reading.usual and usual), value)
     return made

@@ -6,6 +6,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ from steps.debugger.run import is_weight, state_of
 from steps.debugger.ways import ways
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
+
+TorchFunctionMode = torch.overrides.TorchFunctionMode
 
 MORE = 0.3  # by how much another repair may cost more than the best to be looked for
 
@@ -92,6 +95,52 @@ def inputs_of(case: Case, fixed: bool = False) -> list[torch.Tensor]:
     return made
 
 
+def thin(weights: torch.Tensor) -> torch.Tensor:
+    """What stands for dropout: it tells one tensor from another in any arrangement."""
+    return weights * weights
+
+
+class Thinned(TorchFunctionMode):
+    """Dropout that acts is `thin` inside: where it stands shows in the numbers."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "dropout":
+            given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+            acts = given.get("training", True) and given.get("p", 0.5) > 0
+            return thin(given["input"]) if acts else given["input"]
+        if name == "scaled_dot_product_attention":
+            return attention_with_dropout(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def attention_with_dropout(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """torch's scaled_dot_product_attention, with `thin` for its dropout."""
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if enable_gqa or (is_causal and attn_mask is not None):
+        raise ValueError("not told apart here")
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    weights = scores.softmax(-1)
+    return (thin(weights) if dropout_p > 0 else weights) @ value
+
+
 @dataclass
 class Trial:
     """One input: what forward is given, and what that means for attention."""
@@ -106,7 +155,8 @@ class Trial:
         torch.default_generator.manual_seed(1)
         args = tuple(cloned(value) for value in self.args)
         kwargs = {name: cloned(value) for name, value in self.kwargs.items()}
-        with torch.no_grad():
+        module.train(self.given.thin is not None)
+        with torch.no_grad(), Thinned() if self.given.thin else nullcontext():
             out = next(tensors_in(module(*args, **kwargs)), None)
         return None if out is None else self.turn(out)
 
@@ -157,7 +207,7 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
         return Trial(args, kwargs, Given(main, heads=main.unbind(2)), as_they_are)
     main = main if main is x else turn(main)
     given = given_to(main, others, list(tensors_in((args, kwargs))))
-    given.bases = bases_of(case)
+    given.bases, given.window = bases_of(case), window_of(case)
     return Trial(args, kwargs, given, turn)
 
 
@@ -183,6 +233,13 @@ def given_to(
         tuple(past) if len(past) == 2 and past[0].shape == past[1].shape else (),
         flags[0].long() if flags else None,
     )
+
+
+def window_of(case: Case) -> int:
+    """How many tokens a token may see, where the module has a window of them."""
+    own = vars(case.module).items()
+    sizes = [n for name, n in own if "window" in name.lower() and type(n) is int]
+    return sizes[0] if len(sizes) == 1 and sizes[0] > 0 else 0
 
 
 def bases_of(case: Case) -> tuple[float, ...]:
@@ -239,6 +296,7 @@ class RightOutput:
 
     case: Case
     modes: list[bool] = field(default_factory=list)
+    train: bool = False  # in train mode, where dropout acts on the weights only
     known: dict[tuple, Outputs] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -250,6 +308,8 @@ class RightOutput:
         if self.trials[0].runs(alone) and not self.trials[1].runs(alone):
             fixed = inputs_of(case, fixed=True)
             self.trials = [trial_of(case, x, n) for n, x in enumerate(fixed)]
+        for trial in self.trials if self.train else ():
+            trial.given.thin = thin
 
     def outputs(self, number: int, module: nn.Module) -> Outputs:
         """What its weights allow for one of the inputs."""
@@ -551,11 +611,12 @@ def pairs(singles: list[Edit]) -> list[Edit]:
 
 
 def onward(further: list[tuple[int, Edit]], singles: list[Edit]) -> list[Edit]:
-    """A change after which it raises later, and another one at a later line."""
-    far = sorted(further, key=lambda row: (row[1].cost, -row[0]))[:20]
-    cheap = [edit for edit in singles if edit.cost <= 1.25]
+    """A change after which it raises later or no more, and one at a later line."""
+    far = sorted(further, key=lambda row: (-row[0], len(row[1].puts) == 1, row[1].cost))
+    rules = {"moved_first", "sizes_in_another_order", "other_axes", "left_out"}
+    cheap = [e for e in singles if e.cost <= 1.4 and e.like and e.like[2] in rules]
     return both(
-        (one, other) for _, one in far for other in cheap if other.line > one.line
+        (one, other) for _, one in far[:25] for other in cheap if other.line > one.line
     )
 
 
