@@ -517,6 +517,10 @@ def fills(node: Any, at: Spot) -> Iterator[Found]:
     if called(node) in ("triu", "tril"):
         given = (*node.args, *(k.value for k in node.keywords))
         told = [a for a in given if type(at.value(a)) is int]
+        for step in ("+ 1", "- 1"):
+            if told and whole(told[-1]) is None:
+                new = f"{at.text(told[-1])} {step}"
+                yield 1.0, "mask", (step,), [at.put(told[-1], new)]
         for diagonal in (-1, 0, 1):
             if told and at.value(told[-1]) != diagonal:
                 yield 1.0, "mask", (diagonal,), [at.put(told[-1], str(diagonal))]
@@ -572,7 +576,7 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
     for width in at.head_width[:1]:
         yield cost, "scale", ("/",), [at.put(node, f"{text} / {width} ** 0.5")]
         yield 1.7, "scale", ("*",), [at.put(node, f"{text} * {width} ** 0.5")]
-    future = f"torch.ones_like({at.text(node)}, dtype=torch.bool).triu(1)"
+    future = f"{text}.new_ones({text}.shape[-2:]).triu(1).bool()"
     named = [t for t, v in at.known.items() if masking(v, at.T)]
     for mask in (*named, future):
         own = at.known.get(mask)
@@ -790,9 +794,10 @@ def flags(node: Any, at: Spot) -> Iterator[Found]:
         yield 1.1, "dropout", ("eval",), [last(node, "training=self.training")]
     if name == "MultiheadAttention" and "batch_first" not in given:
         yield 1.0, "constructor", ("batch_first",), [last(node, "batch_first=True")]
-    if isinstance(at.value(node.func), nn.MultiheadAttention) and at.length:
-        size = f"{at.length}, {at.length}"
-        future = f"attn_mask=torch.ones({size}, dtype=torch.bool).triu(1)"
+    fused = isinstance(at.value(node.func), nn.MultiheadAttention)
+    if fused and at.length and node.args:
+        size, of = f"{at.length}, {at.length}", at.safe(node.args[0])
+        future = f"attn_mask={of}.new_ones({size}).triu(1).bool()"
         if "attn_mask" not in given:
             yield 1.2, "mask", ("attn_mask",), [last(node, future)]
 

@@ -107,8 +107,10 @@ def units(x: torch.Tensor, weights: dict[str, torch.Tensor]) -> list[Unit]:
     for path, tensor in weights.items():
         weight = flat(tensor)
         for side in range(weight.dim()) if 2 <= weight.dim() <= 4 else ():
-            if weight.shape[side] != x.shape[-1]:
-                continue
+            square = weight.dim() == 2 and weight.shape[0] == weight.shape[1]
+            layer = path.endswith(".weight") and square and not side
+            if weight.shape[side] != x.shape[-1] or layer:
+                continue  # a layer's weight reads x by its second axis
             value = torch.tensordot(x, weight, ([2], [side])).flatten(2)
             bias = bias_of(path, weights, value.shape[-1])
             value = value if bias is None else value + bias
@@ -423,36 +425,31 @@ def after_a_layer(
 class Outputs:
     """The outputs of every reading for one input, to be looked up by their numbers."""
 
-    rows: dict[tuple[int, ...], list[tuple[float, Reading, torch.Tensor]]] = field(
+    rows: dict[tuple[int, ...], list[tuple[Reading, torch.Tensor]]] = field(
         default_factory=dict
     )
+    keys: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
 
     def add(self, reading: Reading, value: torch.Tensor) -> None:
-        shape = tuple(value.shape)
-        row = float((value * marks(shape)).sum()), reading, value
-        self.rows.setdefault(shape, []).append(row)
+        self.rows.setdefault(tuple(value.shape), []).append((reading, value))
 
-    def __iter__(self) -> Iterator[tuple[Reading, torch.Tensor]]:
-        for rows in self.rows.values():
-            yield from ((reading, value) for _, reading, value in rows)
-
-    def find(self, output: torch.Tensor) -> list[tuple[Reading, float]]:
+    def find(self, output: torch.Tensor) -> dict[Reading, float]:
         """The readings that have this output, and the largest difference to each."""
         shape = tuple(output.shape)
         if shape not in self.rows or not output.is_floating_point():
-            return []
+            return {}
+        if shape not in self.keys:  # a number for each, by which it is known
+            sums = [(value * marks(shape)).sum() for _, value in self.rows[shape]]
+            self.keys[shape] = torch.stack(sums)
         output = output.detach().double()
-        sum_ = float((output * marks(shape)).sum())
-        if not abs(sum_) < float("inf"):
-            return []
-        found = []
-        for key, reading, value in self.rows[shape]:
-            near = NEAR * (1 + float(value.abs().max()))
-            if abs(key - sum_) > near * output.numel():
-                continue
-            apart = float((output - value).abs().max())
-            if apart <= near:
-                found.append((reading, apart))
+        near = NEAR * (1 + float(output.abs().max()))
+        apart = (self.keys[shape] - (output * marks(shape)).sum()).abs()
+        found = {}
+        for place in (apart <= near * output.numel()).nonzero().flatten().tolist():
+            reading, value = self.rows[shape][place]
+            most = float((output - value).abs().max())
+            if most <= near:
+                found.setdefault(reading, most)
         return found
 
 

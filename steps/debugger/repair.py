@@ -1,12 +1,12 @@
 """Repair, proved by running it: the change of the reader's text that mends a module."""
 
+import contextlib
 import itertools
 import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,7 +156,10 @@ class Trial:
         args = tuple(cloned(value) for value in self.args)
         kwargs = {name: cloned(value) for name, value in self.kwargs.items()}
         module.train(self.given.thin is not None)
-        with torch.no_grad(), Thinned() if self.given.thin else nullcontext():
+        with (
+            torch.no_grad(),
+            Thinned() if self.given.thin else contextlib.nullcontext(),
+        ):
             out = next(tensors_in(module(*args, **kwargs)), None)
         return None if out is None else self.turn(out)
 
@@ -334,7 +337,7 @@ class RightOutput:
         out = self.trials[number].output(module)
         if out is None:
             return {}
-        return dict(self.outputs(number, module).find(out))
+        return self.outputs(number, module).find(out)
 
     def __call__(self, module: nn.Module) -> Proof | None:
         readings = self.found(0, module)
@@ -346,7 +349,7 @@ class RightOutput:
         if not readings or len(weights_of(module)) < self.count:
             return None
         best = min(readings, key=lambda r: (not r.usual, readings[r]))
-        rows = self.outputs(0, module)
+        rows = itertools.chain(*self.outputs(0, module).rows.values())
         expected = next(value for reading, value in rows if reading == best)
         return Proof(best, readings[best], expected, len(self.trials))
 
@@ -450,12 +453,15 @@ class Workshop:
         if self.make is not None:
             self.program.watch(self.rebuilt, self.seen)
             self.constructor = set(self.seen.scopes)
-        module = self.case.copied()
         try:
-            trial = trial_of(self.case, self.case.x, 0)
-            self.program.watch(lambda: trial.output(module), self.seen)
+            self.run_watched(self.seen)
         except Exception as error:
             self.raised = line_in(error, self.case.file.path)
+
+    def run_watched(self, seen: Seen) -> None:
+        """Run it, noting what is in scope; may raise what it raises."""
+        module, trial = self.case.copied(), trial_of(self.case, self.case.x, 0)
+        self.program.watch(lambda: trial.output(module), seen)
 
     def rebuilt(self) -> nn.Module:
         """The module made anew, with the weights of the one under examination."""
@@ -562,7 +568,7 @@ def find(
     if not search.found:
         search.through(pairs(singles))
     if not search.found and shop.raised is not None:
-        search.through(onward(search.further, singles))
+        search.through(onward(shop, search.further, width_of(case)))
     return sorted(search.found, key=lambda repair: (repair.cost, repair.line))
 
 
@@ -610,14 +616,25 @@ def pairs(singles: list[Edit]) -> list[Edit]:
     )
 
 
-def onward(further: list[tuple[int, Edit]], singles: list[Edit]) -> list[Edit]:
+ARRANGED = {"moved_first", "sizes_in_another_order", "other_axes", "left_out"}
+
+
+def onward(shop: Workshop, further: list[tuple[int, Edit]], D: int) -> Iterator[Edit]:
     """A change after which it raises later or no more, and one at a later line."""
     far = sorted(further, key=lambda row: (-row[0], len(row[1].puts) == 1, row[1].cost))
-    rules = {"moved_first", "sizes_in_another_order", "other_axes", "left_out"}
-    cheap = [e for e in singles if e.cost <= 1.4 and e.like and e.like[2] in rules]
-    return both(
-        (one, other) for _, one in far[:25] for other in cheap if other.line > one.line
-    )
+    for _, one in far[:15]:
+        lines, seen = applied(shop.program.lines, one), Seen()
+        with contextlib.suppress(Exception), shop.program.changed(lines):
+            shop.run_watched(seen)
+        last = max(span[2] for span, _ in one.puts)
+        rows = [
+            (one, other)
+            for spot in spots(shop.program, seen, None, shop.case.T, D)
+            if spot.statement.lineno > last
+            for other in edits(spot)
+            if other.cost <= 1.25 and other.like[2] in ARRANGED
+        ]
+        yield from both(rows)
 
 
 def both(rows: Iterable[tuple[Edit, Edit]]) -> list[Edit]:
