@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ class Sizes:
     context: int = 13
     p: float = 0.25  # of dropout; at 0.5 one could not tell 1/p from 1/(1-p)
     bias: bool = False
+    d_context: int = 0  # of what keys and values are made of; 0 for as wide as x
 
     @property
     def d_out(self) -> int:
@@ -85,6 +87,11 @@ MEANINGS = {
         "dropoutattn dropoutratio projdropout resdropout attnp projp residp "
         "pattn presid dropoutprobability attnprobdrop dropoutresid"
     ),
+    "d_context": (
+        "contextdim crossattentiondim crossdim kdim vdim encoderdim encdim memorydim "
+        "encoderhiddensize dcontext contextwidth dimcontext kvdim dimkv memdim "
+        "encdimension contextsizekv dmemory dencoder"
+    ),
     "bias": (
         "qkvbias bias usebias biasqkv addbias hasbias attnbias attentionbias "
         "qvbias biases withbias projbias outbias"
@@ -105,6 +112,27 @@ MEANINGS = {
     "whole": "rotarypct partialrotaryfactor rotarypercentage rotaryembpct",
     "layer": "layeridx layerid layer idx",
     "eps": "layernormeps layernormepsilon eps rmsnormeps normeps",
+    # Of the blocks and models around attention.
+    "vocab": (
+        "vocabsize vocab nvocab numvocab vocabulary vocabularysize dvocab vocablen "
+        "numembeddings srcvocabsize tgtvocabsize srcvocab tgtvocab vocabsz "
+        "inputvocabsize targetvocabsize numclasses nclasses numlabels nclass"
+    ),
+    "layers": (
+        "nlayers numlayers nlayer depth layers numblocks nblocks nblock numlayer "
+        "numhiddenlayers nlays numencoderlayers numdecoderlayers"
+    ),
+    "ff": (
+        "dff ffdim mlpdim dimfeedforward feedforwarddim ffndim ffhidden ffnhidden "
+        "intermediatesize dmlp dimff ffsize ffnhiddendim mlphidden mlphiddendim dhid "
+        "dhidden nhid pfdim feedforwardsize filtersize ffnsize mlpsize ffhiddendim "
+        "ffwidth mlpwidth fforwarddim ffinner ffnumhiddens nff nmlp dffn hiddenff "
+        "ffnnumhiddens dimmlp feedforwardhidden ffhiddensize mlphiddensize ffdims"
+    ),
+    "wider": (
+        "mlpratio expansion expand expandratio ffmult forwardexpansion mlpexpansion "
+        "wideningfactor expansionfactor ffnmult ffexpansion ffratio"
+    ),
 }
 MEANING = {name: key for key, names in MEANINGS.items() for name in names.split()}
 
@@ -164,6 +192,10 @@ def value_for(what: str, sizes: Sizes) -> Any:
         "base": 10_000.0,  # of rotary positions
         "whole": 1.0,  # all of a head is turned
         "width": sizes.d_out,
+        "vocab": 17,
+        "layers": 2,
+        "ff": sizes.d_out + 32,
+        "wider": 2,
         "span": sizes.context,  # how far a token looks: never less than the input
     }
     return fixed[what] if what in fixed else getattr(sizes, what)
@@ -241,8 +273,15 @@ def unfilled(cls: type, name: str) -> UserError:
     )
 
 
-def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
+def fill(
+    cls: type,
+    sizes: Sizes,
+    named: dict[str, str],
+    given: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Arguments of the constructor, by keyword; in `named`, what each one means.
+
+    given: those that are known, by name.
 
     Raises UserError naming a required parameter of which nothing is known.
     """
@@ -263,8 +302,10 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
     for parameter in parameters:
         name = parameter.name
         required = parameter.default is parameter.empty
-        config = config_for(parameter, sizes, named, len(known) < 2)
-        if config is not None:
+        config = config_for(cls, parameter, sizes, named, len(known) < 2)
+        if given and name in given:
+            filled[name] = given[name]
+        elif config is not None:
             filled[name] = config
         elif required and name == "device":
             filled[name] = torch.device("cpu")
@@ -277,15 +318,26 @@ def fill(cls: type, sizes: Sizes, named: dict[str, str]) -> dict[str, Any]:
             if what is not None and (required or replaces(what, parameter.default)):
                 named[name] = what
                 filled[name] = value_for(what, sizes)
+            elif what == "d_context" and sizes.d_context:
+                named[name] = what
+                filled[name] = sizes.d_context
+    own = [v for n, v in filled.items() if named.get(n) in ("d_in", "width")]
+    for name in filled:
+        if named.get(name) == "d_context" and not sizes.d_context:
+            filled[name] = own[0] if own else sizes.d_in
     return filled
 
 
 OTHER_KINDS = (str, dict, list)  # annotations of what is neither a size nor a rate
 
 
+AROUND = ("vocab", "layers", "ff", "wider")
+
+
 def replaces(what: str, default: Any) -> bool:
     """Whether a parameter that has a default is given a value all the same."""
-    if what in ("layer", "eps", "base", "whole", "span", "false"):
+    left = ("layer", "eps", "base", "whole", "span", "false", "d_context", *AROUND)
+    if what in left:
         return False
     if what in ("true", "bias"):
         return isinstance(default, bool)
@@ -323,8 +375,27 @@ CONFIGS = (
 )
 
 
+def own_config(cls: type) -> Any:
+    """The one dataclass of the class's file that is a config, by its name."""
+    names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    names = getattr(cls.__init__, "__globals__", names)  # type: ignore[misc]
+    found = [
+        value
+        for value in list(names.values())
+        if dataclasses.is_dataclass(value)
+        and isinstance(value, type)
+        and value.__module__ == cls.__module__
+        and re.search(r"config|args|params|settings", value.__name__.lower())
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def config_for(
-    parameter: inspect.Parameter, sizes: Sizes, named: dict[str, str], alone: bool
+    cls: type,
+    parameter: inspect.Parameter,
+    sizes: Sizes,
+    named: dict[str, str],
+    alone: bool,
 ) -> Any:
     """A config object where the parameter is one.
 
@@ -336,13 +407,33 @@ def config_for(
     if parameter.default is not parameter.empty and parameter.default is not None:
         return None
     kind = parameter.annotation
+    if kind is parameter.empty:
+        kind = own_config(cls)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         values = {}
         for item in dataclasses.fields(kind):
-            what = meaning(item.name)
+            what = named.get(item.name) or meaning(item.name)
             if what and item.init:
                 values[item.name] = value_for(what, sizes)
                 named[item.name] = what
         with contextlib.suppress(Exception):
             return kind(**values)
+        with contextlib.suppress(Exception):
+            return by_default(kind, sizes, named)
     return Config(sizes, named)
+
+
+def by_default(kind: Any, sizes: Sizes, named: dict[str, str]) -> Any:
+    """A config with the file's own values; `sizes` become what they are there."""
+    config = kind()
+    means = {item.name: meaning(item.name) for item in dataclasses.fields(kind)}
+    for name, what in means.items():
+        value = getattr(config, name)
+        if what == "width" and {"H", "D"} <= set(means.values()):
+            what = "d_in"  # the heads need not fill it
+        if what is None or what == "width" or isinstance(value, bool):
+            continue
+        named[name] = what
+        if isinstance(value, int | float) and hasattr(sizes, what):
+            setattr(sizes, what, value)
+    return config

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from steps.debugger.arguments import Config, Sizes, fill, role_by_words
-from steps.debugger.calls import forwards
+from steps.debugger.calls import ways_to_call
 from steps.debugger.load import first_line
 from steps.debugger.run import is_random, state_of
 from steps.errors import UserError
@@ -29,19 +29,19 @@ class Built:
     guessed: str = ""  # a parameter whose meaning only the words of its name suggest
 
 
-def build(cls: type, sizes: Sizes) -> Built:
-    """Fill the constructor by the names of its parameters.
+def build(cls: type, sizes: Sizes, given: dict[str, Any] | None = None) -> Built:
+    """Fill the constructor by the names of its parameters, but for those `given`.
 
     Raises UserError naming the parameter that could not be filled, or what it raised.
     """
     named: dict[str, str] = {}
 
     def arguments(wanted: Sizes) -> dict[str, Any]:
-        return fill(cls, wanted, named)
+        return fill(cls, wanted, named, given)
 
     filled = arguments(sizes)
     shown = ", ".join(
-        f"{k}={v!r}" if not isinstance(v, Config) else f"{k}=..."
+        f"{k}={v!r}" if not isinstance(v, Config | nn.Module) else f"{k}=..."
         for k, v in filled.items()
     )
 
@@ -94,7 +94,8 @@ def make_lazy(module: nn.Module, x: torch.Tensor, D: int) -> None:
     module.eval()
     plain = x.to(torch.get_default_dtype())
     before = [(part, dict(vars(part))) for part in module.modules()]
-    for _, args, kwargs in forwards(module, plain, D, True):
+    for way in ways_to_call(module, plain, D, True):
+        args, kwargs = way.arguments(module, plain)
         with torch.no_grad(), contextlib.suppress(Exception):
             module(*args, **kwargs)
         if not any(lazy(p) for p in module.parameters()):

@@ -11,8 +11,17 @@ from typing import Any
 
 from steps.debugger.arguments import Sizes
 from steps.debugger.build import Built, make_lazy, owner_of, prepare
-from steps.debugger.calls import Call, invented, is_mask
+from steps.debugger.calls import (
+    Call,
+    Mask,
+    Way,
+    arranged,
+    invented,
+    is_mask,
+    takes_context,
+)
 from steps.debugger.file import File
+from steps.debugger.inputs import PLAIN, Form, replaced
 from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, judge, stages_read
 from steps.debugger.load import first_line
 from steps.debugger.roles import (
@@ -48,6 +57,7 @@ class Case:
     weights: dict[str, torch.Tensor]
     said: str = "x"  # how forward was called
     how: Any = None  # (args, kwargs) as a function of the module and x
+    way: Way = field(default_factory=Way)  # where it is not the reader's own
     run: Run = field(init=False)
     other: Run = field(init=False)  # with one number of x changed
     at: tuple[int, int] = (0, 0)  # where
@@ -61,8 +71,10 @@ class Case:
     asked_call: Call | None = None  # what the reader says that forward is given
     by_caller: bool = False  # whether only a mask that forward is given makes it causal
     takes_mask: bool = False  # whether forward has a parameter for one
+    given: set[str] = field(default_factory=set)  # parameters that some run was given
     made_up: str = ""  # parameters of forward that were guessed at, such as angles
     tokens_first: bool = False  # its input and output are (tokens, sequences, features)
+    form: Form = PLAIN  # how x is arranged for forward otherwise
 
     @property
     def judged(self) -> Judgement:
@@ -109,26 +121,32 @@ class Case:
         return self.x.shape[-2]
 
     @property
-    def mask_shape(self) -> str:
-        """The shape of the mask that forward was called with, such as "7x7"."""
-        found = re.search(r"mask\w*=(\d+(?:x\d+)+)", self.said)
-        return found[1] if found else ""
+    def mask(self) -> Mask | None:
+        """The causal mask that forward was given."""
+        return self.way.mask
 
     def call(self, module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
         """The forward pass, its arguments made ready before any recorder watches."""
-        args, kwargs = self.how(module, x)
+        args, kwargs = self.arguments(module, x)
         return lambda: module(*args, **kwargs)
+
+    def arguments(self, module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
+        """What forward is given for x (B, T, d_in), in the form that it takes."""
+        args, kwargs = self.how(module, x)
+        return replaced(args, kwargs, x, self.form.given(x))
 
     def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
         """What it returns; its first tensor as (sequences, tokens, features)."""
-        return self.turned(self.call(module, x.clone())())
+        return self.turned(self.call(module, self.form.laid(x))())
 
     def turned(self, result: Any) -> Any:
         """A result of forward with its first tensor as (sequences, tokens, ...)."""
-        if not self.tokens_first:
+        if not self.tokens_first and self.form.plain:
             return result
         if isinstance(result, tuple | list) and result:
             return (self.turned(result[0]), *result[1:])
+        if isinstance(result, torch.Tensor) and not self.form.plain:
+            return self.form.back(result)
         if isinstance(result, torch.Tensor) and result.dim() > 2:
             return result.transpose(0, 1)
         return result
@@ -141,13 +159,16 @@ class Case:
         **options: Any,
     ) -> Run:
         """A recorded run: of this module and x, or of those that are given."""
-        x = (self.x if x is None else x).clone()  # which forward may change
+        x = self.form.laid(self.x if x is None else x)  # which forward may change
         state = self.weights if module is None else state_of(module)
         module = module or self.module
         torch.default_generator.manual_seed(seed)
         weights = {path: state[path] for path in self.weights if path in state}
         call = self.call(module, x)
-        return record(module, call, x, self.file.path, weights=weights, **options)
+        run = record(module, call, x, self.file.path, weights=weights, **options)
+        for node in run.nodes:
+            node.rows = self.form.rows(x)
+        return run
 
     def copied(self) -> nn.Module:
         """The module to be changed: a copy, or made anew where it has none."""
@@ -191,6 +212,35 @@ class Case:
         made.notes, made.risks = list(self.notes), list(self.risks)
         made.tried, made.not_tried = list(self.tried), list(self.not_tried)
         return made
+
+    def by(self, way: Way) -> "Case":
+        """The same case, not run yet, called in this way."""
+
+        def how(module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
+            args, kwargs = way.arguments(module, x)
+            if self.tokens_first and x.dim() == 3:
+                turned = x.transpose(0, 1)
+                args = tuple(turned if value is x else value for value in args)
+                kwargs = {k: turned if v is x else v for k, v in kwargs.items()}
+            return args, kwargs
+
+        made = self.again(way.said, how)
+        made.way = way
+        return made
+
+    def giving(self, **more: Callable[[torch.Tensor], Any]) -> "Case":
+        """The same case, not run yet, with other values for some of the parameters.
+
+        Each is a function of x, and gives sequences first, whatever forward takes.
+        """
+
+        def how(module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
+            args, kwargs = self.how(module, x)
+            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+            made = {name: self.turned(make(x)) for name, make in more.items()}
+            return arranged(module, {**bound.arguments, **made})
+
+        return self.again(", ".join([self.said, *more]), how)
 
     def risk(
         self, at: Node | Place | None, kind: str, setting: str, message: str
@@ -264,7 +314,9 @@ def claims_causal(
     asked: count it as a claim that forward can be asked for a mask.
     """
     words = " ".join(type(part).__name__ for part in module.modules()).lower()
-    if any(word in words for word in ("causal", "masked", "decoder", "gpt")):
+    if any(word in words for word in ("causal", "masked")):
+        return True
+    if any(word in words for word in ("decoder", "gpt")) and not takes_context(module):
         return True
     told = set(built.named.values()) if built is not None else set()
     if "true" in told or ("context" in told and not positions(module, built)):
@@ -297,14 +349,15 @@ def positions(module: nn.Module, built: Built | None) -> bool:
 def run_twice(case: Case) -> None:
     """Record a run, and another with one number of x changed."""
     case.run = case.record()
-    failed = case.run.error is not None and not case.mask_shape
-    if not failed or case.x.dim() != 3 or not takes_two(case):
+    failed = case.run.error is not None and case.mask is None
+    single = failed and case.x.dim() == 3 and case.form.plain
+    if not single or not takes_two(case):
         case.other = case.record(changed(case))
 
 
 def changed(case: Case) -> torch.Tensor:
     """x with one number changed; case.at is its sequence and token."""
-    x = case.x.clone()
+    x = case.form.laid(case.x)
     case.at = (0, case.T // 2)
     token = x[case.at] if x.dim() == 3 else x[case.at[1]]
     token[x.shape[-1] // 2] += 1.0
@@ -403,6 +456,8 @@ def bare_readings(case: Case, causal: bool) -> Iterator[Judgement]:
 
 def all_readings(case: Case) -> Iterable[Heads]:
     """Every way to read the projections as heads, the most likely first."""
+    if case.form.packed:
+        return handed_over(case)
     inside = mha_heads(case)
     if inside is not None:
         return [inside]
@@ -416,6 +471,17 @@ def all_readings(case: Case) -> Iterable[Heads]:
         guesses = [1, *([asked] if asked else []), *guesses]
         asked = None
     return readings(case.found, asked, guesses, case.run)
+
+
+def handed_over(case: Case) -> Iterator[Heads]:
+    """Queries, keys and values of every head that x itself holds."""
+    for layout in case.form.layouts():
+        sizes = {"3": 3, "H": case.form.heads, "D": -1}
+        parts = case.x.unflatten(-1, [sizes[a] for a in layout]).movedim(
+            2 + layout.index("3"), 0
+        )
+        q, k, v = parts.transpose(2, 3)
+        yield Heads(q, k, v, {"q": [], "k": [], "v": []}, layout, given=True)
 
 
 def heads_seen(case: Case) -> list[int]:

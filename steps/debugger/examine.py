@@ -1,5 +1,6 @@
 """From a file or a module to a diagnosis."""
 
+import contextlib
 import inspect
 import sys
 from dataclasses import dataclass, replace
@@ -9,10 +10,12 @@ from typing import Any
 
 from steps.debugger import LONGEST
 from steps.debugger.arguments import Sizes, meaning, role_by_words, unfilled
+from steps.debugger.blocks import examine_blocks
 from steps.debugger.build import Built, build, build_from, hidden_modules
 from steps.debugger.calls import Call
 from steps.debugger.case import Case, copy_of, make_case
 from steps.debugger.contain import contained
+from steps.debugger.inputs import arranged
 from steps.debugger.load import (
     TooLong,
     TooMuch,
@@ -47,7 +50,7 @@ class Asked:
     ) -> Diagnosis:
         """The diagnosis of a module that was made."""
         case = make_case(module, file, sizes, built, self.causal, self.call)
-        return examine(case)
+        return examine(case, self.quick)
 
 
 def examine_file(
@@ -216,6 +219,7 @@ def examine_classes(
             first, chosen = result, cls
     if first is None:
         raise UserError(problems[0])
+    first = examine_blocks(module, chosen, first)
     others = [c.__name__ for c in classes if c is not chosen]
     if others:
         first.examined += (
@@ -232,14 +236,14 @@ def examine_class(cls: type, file: str, asked: Asked) -> Diagnosis:
         raise
     except Exception as error:
         unless_memory(error)
-        try:
-            built = build(cls, Sizes(d_in=sizes.d_out))
-        except Exception:
+        other = made_otherwise(cls)
+        if other is None:
             names = inspect.signature(cls).parameters
             guessed = next((n for n in names if role_by_words(cls, n)), None)
             if guessed is not None:
                 raise unfilled(cls, guessed) from None
             return constructor_raised(cls, file, sizes, error)
+        built = other
     if not isinstance(built.module, nn.Module):
         raise UserError(f"{cls.__name__}(...) makes no nn.Module")
     if "_modules" not in vars(built.module):
@@ -248,6 +252,13 @@ def examine_class(cls: type, file: str, asked: Asked) -> Diagnosis:
         )
     refuse_unhashable(built.module)
     return examine_built(cls, fitted(cls, built), file, asked)
+
+
+def made_otherwise(cls: type) -> Built | None:
+    """The class made with one width for all."""
+    with contextlib.suppress(Exception):
+        return build(cls, Sizes(d_in=Sizes().d_out))
+    return None
 
 
 def fitted(cls: type, built: Built) -> Built:
@@ -305,7 +316,7 @@ def examine_instance(module: nn.Module, asked: Asked, said: str) -> Diagnosis:
         result.examined = result.examined or said
         if result.verdict == "no fault":
             return result
-        if result.verdict == "fault" and type(module).__module__.startswith("torch."):
+        if type(module).__module__.startswith("torch."):
             name = type(module).__name__
             raise UserError(f"{name} is PyTorch's own; no line of it is the file's")
         best = best or result
@@ -350,11 +361,12 @@ def widths_of(module: nn.Module) -> list[int]:
     return widths
 
 
-def examine(case: Case) -> Diagnosis:
+def examine(case: Case, quick: bool = False) -> Diagnosis:
     """Run the module under every way to call it, and conclude from the best run."""
+    case = arranged(case)
     best = best_way(case)
     if not (case.causal or case.undecided) and merit(best) < RIGHT:
         masked = best_way(replace(case, causal=True))
         if merit(masked) >= RIGHT:
             return unwanted_mask(masked)
-    return conclude(best)
+    return conclude(best, quick)

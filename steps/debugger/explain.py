@@ -39,6 +39,7 @@ def blame(case: Case) -> Diagnosis | None:
         another_result_returned,
         keys_by_queries,
         weights_unfinished,
+        output_changed,
         raised,
         made_wrong,
     )
@@ -201,6 +202,20 @@ def another_result_returned(case: Case) -> Diagnosis | None:
     message = f"forward returns {said}."
     place = return_place(case, node)
     return case.file.fault(place, kind, message, said, node=node)
+
+
+def output_changed(case: Case) -> Diagnosis | None:
+    """What makes other numbers of an output that is right."""
+    node = case.judged.changed_after
+    if node is None:
+        return None
+    return case.file.fault(
+        node,
+        "output",
+        "The output of attention is right before it, and other numbers after it.",
+        f"{node.entry.function} of the output",
+        "the output itself",
+    )
 
 
 def return_place(case: Case, node: Node | None) -> Place | None:

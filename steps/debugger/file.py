@@ -77,11 +77,13 @@ class File:
         )
 
     def statement(self, place: Place | None) -> str:
-        """The text of the statement at a place."""
+        """The text of the statement at a place, or of the line where none is."""
         if self.source is None or place is None:
             return ""
         statement = self.source.statement(place)
-        return statement.text if statement else ""
+        text = statement.text if statement else ""
+        decorator = text.startswith(("def ", "class ", "async "))
+        return self.source.lines[place.line - 1].strip() if decorator else text
 
     @property
     def tree(self) -> ast.Module:

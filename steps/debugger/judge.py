@@ -1,5 +1,6 @@
 """Label each operation of a run with its stage; find the first that holds none."""
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ class Judgement:
     fault: Node | None = None
     at_failure: bool = False  # the operation that raised is itself the first wrong one
     returned: str = ""  # what was returned, where that is not the output
+    changed_after: Node | None = None  # what makes other numbers of the right output
     progress: int = 0
     conflicts: int = 0
     named: int = 0
@@ -31,7 +33,8 @@ class Judgement:
 
     @property
     def clean(self) -> bool:
-        return self.fault is None and not self.at_failure and not self.returned
+        wrong = self.fault or self.at_failure or self.returned or self.changed_after
+        return not wrong
 
 
 def judge(
@@ -47,77 +50,70 @@ def judge(
 
     tokens_first: what it returns is to be (tokens, sequences, features).
     """
-    base = heads.base
     reference = Reference(heads.q, heads.k, heads.v, causal, heads.strided)
     verdict = Judgement(heads, reference)
     labels = verdict.labels
-    projected = {p.node: p for p in found}
-    parts = {part for p in found for part in p.parts}
-    used_by_roles = {p for ps in heads.roles.values() for p in ps}
     role_paths = {path for p in found for path in p.paths}
     add_packed(reference, heads)
-    if base is not None:
-        reference.stages += [
-            Stage("queries, as projected", base[0], BHTD, 1),
-            Stage("keys, as projected", base[1], BHSD, 1),
-        ]
-    if heads.kv_heads:
-        repeats = heads.H // heads.kv_heads
-        given = {"keys": heads.k, "values": heads.v}
-        if base is not None:
-            given["keys, as projected"] = base[1]
-        reference.stages += [
-            Stage(f"{name}{SHARED}", tensor[:, ::repeats], BHSD, 1)
-            for name, tensor in given.items()
-        ]
+    add_given(reference, heads)
     outputs = add_outputs(reference, heads, weights, role_paths)
     spare = any(t.dim() >= 2 and path not in role_paths for path, t in weights.items())
+    projected = {p.node: p for p in found}
+    named = {node: (name, 0) for node, name in plain.items()}
+    named |= {n: ("a projection, before its bias", 1) for p in found for n in p.parts}
     for node in run.nodes:
         if not node.uses_x:
             continue
-        if node in plain:
-            labels[node] = Label(Stage(plain[node], node.value, (), 0), [])
-            continue
-        if node in parts:
-            labels[node] = Label(
-                Stage("a projection, before its bias", node.value, (), 1), []
-            )
+        if node in named:
+            name, rank = named[node]
+            labels[node] = Label(Stage(name, node.value, (), rank), [])
             continue
         label = reference.label(node.value)
-        scaled = node in projected and not torch.equal(
-            node.value.double().reshape(-1), projected[node].value.reshape(-1)
+        if node in projected and only_projected(projected[node], label):
+            used = any(projected[node] in ps for ps in heads.roles.values())
+            name = "a projection" if used else "another projection"
+            label = Label(Stage(name, node.value, (), 1), [])
+        label = (
+            label or row_sums(node, labels) or output_label(node, labels, heads, spare)
         )
-        if (
-            node in projected
-            and (label is None or label.stage.rank > 2)
-            and not (
-                scaled
-                and projected[node].node.entry.function == "linear"
-                and own_weight(projected[node])
-            )
-        ):
-            what = (
-                "a projection"
-                if projected[node] in used_by_roles
-                else "another projection"
-            )
-            label = Label(Stage(what, node.value, (), 1), [])
-        if label is None:
-            label = row_sums(node, labels)
-        if label is None:
-            label = output_label(node, labels, heads, spare)
         if label is not None:
             labels[node] = label
             if label.stage.rank == OUTPUT:
-                verdict.out_weights += [
-                    p for p in node.params if p not in verdict.out_weights
-                ]
+                new = (p for p in node.params if p not in verdict.out_weights)
+                verdict.out_weights += new
     settle(run, verdict, bool(outputs), tokens_first)
     if heads.layout or not heads.named:
         name_conflicts(verdict)
     verdict.conflicts += heads.conflicts
     verdict.named += heads.named
     return verdict
+
+
+def add_given(reference: Reference, heads: Heads) -> None:
+    """Queries and keys before they are turned; keys and values that several share."""
+    base = heads.base
+    given = {"keys": heads.k, "values": heads.v}
+    if base is not None:
+        given["keys, as projected"] = base[1]
+        reference.stages += [
+            Stage("queries, as projected", base[0], BHTD, 1),
+            Stage("keys, as projected", base[1], BHSD, 1),
+        ]
+    if heads.kv_heads:
+        repeats = heads.H // heads.kv_heads
+        reference.stages += [
+            Stage(f"{name}{SHARED}", tensor[:, ::repeats], BHSD, 1)
+            for name, tensor in given.items()
+        ]
+
+
+def only_projected(p: Projection, label: Label | None) -> bool:
+    """Whether what a layer makes of x is to be called that, and no stage."""
+    if label is not None and label.stage.rank <= 2:
+        return False
+    node = p.node
+    scaled = not torch.equal(node.value.double().reshape(-1), p.value.reshape(-1))
+    return not (scaled and node.entry.function == "linear" and own_weight(p))
 
 
 def own_weight(p: Projection) -> bool:
@@ -164,8 +160,8 @@ def add_outputs(
     biases: list[torch.Tensor | None] = [None]
     biases += [t for t in weights.values() if t.dim() == 1]
     for path, tensor in weights.items():
-        # A 1-wide convolution.
-        tensor = tensor.squeeze(-1) if tensor.dim() == 3 else tensor
+        while tensor.dim() > 2 and tensor.shape[-1] == 1:  # a 1-wide convolution
+            tensor = tensor.squeeze(-1)
         if path in role_paths or tensor.dim() < 2 or tensor.numel() % width:
             continue
         matrices = []
@@ -296,24 +292,16 @@ def settle(
     run: Run, verdict: Judgement, projected: bool, tokens_first: bool = False
 ) -> None:
     """Decide which operations are good, and find the first that is not."""
-    labels, good = verdict.labels, verdict.good
-    for node in reversed(run.nodes):
-        if node in labels:
-            good.add(node)
-        if node in good:
-            for before in node.inputs:
-                if label_rank(labels, node) < AFTER:
-                    good.add(before)
-    verdict.progress = max(
-        (label_rank(labels, n) for n in labels if label_rank(labels, n) < AFTER),
-        default=0,
-    )
-    verdict.progress = verdict.progress * 100 + sum(n in labels for n in run.nodes)
+    labels = verdict.labels
+    ranks = [label.stage.rank for label in labels.values()]
+    furthest = max((rank for rank in ranks if rank < AFTER), default=0)
+    verdict.progress = furthest * 100 + sum(n in labels for n in run.nodes)
+    verdict.good.update(good_nodes(run, labels))
     relevant = ancestors(run)
     for node in run.nodes:
-        if node not in relevant or not node.uses_x or node in good:
+        if node not in relevant or not node.uses_x or node in verdict.good:
             continue
-        if all(n in good for n in node.inputs):
+        if verdict.good.issuperset(node.inputs):
             verdict.fault = node
             return
     if run.error is not None:
@@ -321,42 +309,115 @@ def settle(
         return
     output = run.output
     last = run.node_of(output) if output is not None else None
-    if last is None and output is not None:
-        made = verdict.reference.label(output)
-        if made is not None and made.stage.rank >= (OUTPUT if projected else CONTEXTS):
-            return
     if last is None:
-        verdict.returned = "something that no operation of this file made"
-        return
-    label = labels.get(last)
-    if label is None:
-        return
-    rank = label.stage.rank
-    if rank >= AFTER:
-        return
-    if label.stage.part or rank < CONTEXTS:
-        verdict.returned = label.stage.name
-    elif (
-        label.stage.name == "contexts"
-        and label.axes[-1] not in ("H*D",)
-        and verdict.heads.H > 1
-    ):
-        verdict.returned = "contexts that are not joined"
-    elif (
-        label.stage.name == "contexts"
-        and verdict.heads.H == 1
-        and label.axes[-1] != "D"
-    ):
-        verdict.returned = "contexts with the features not last"
-    elif label.index:
-        verdict.returned = f"{label.stage.name}, {label.index} only"
-    elif {"B", "T"} <= set(label.order) and (
-        (label.order.index("T") < label.order.index("B")) != tokens_first
-    ):
-        first, second = ("sequences", "tokens")[:: 1 if tokens_first else -1]
-        verdict.returned = f"{label.stage.name} with {first} before {second}"
-    elif projected and label.stage.name == "contexts":
-        verdict.returned = "the joined contexts, not projected"
+        made = verdict.reference.label(output) if output is not None else None
+        enough = OUTPUT if projected else CONTEXTS
+        if made is None or made.stage.rank < enough:
+            verdict.returned = "something that no operation of this file made"
+    elif label_rank(labels, last) >= AFTER:
+        verdict.changed_after = changes_output(run, labels, relevant)
+    elif last in labels:
+        heads = verdict.heads
+        verdict.returned = unfinished(labels[last], heads, projected, tokens_first)
+
+
+def good_nodes(run: Run, labels: dict[Node, Label]) -> set[Node]:
+    """The operations that hold a stage, and those that one is made from."""
+    good: set[Node] = set()
+    for node in reversed(run.nodes):
+        if node in labels:
+            good.add(node)
+        if node in good and label_rank(labels, node) < AFTER:
+            good.update(node.inputs)
+    return good
+
+
+def unfinished(
+    label: Label, heads: Heads, projected: bool, tokens_first: bool
+) -> str:
+    """What is returned in place of the output, "" where it is the output.
+
+    projected: whether the joined contexts go through a layer of their own.
+    """
+    name, order = label.stage.name, label.order
+    if label.stage.part or label.stage.rank < CONTEXTS:
+        return name
+    if name == "contexts" and heads.H == 1 and label.axes[-1] != "D":
+        return "contexts with the features not last"
+    apart = heads.H > 1 and not heads.given and label.axes[-1] != "H*D"
+    if name == "contexts" and apart:
+        return "contexts that are not joined"
+    if label.index:
+        return f"{name}, {label.index} only"
+    if {"B", "T"} <= set(order):
+        turned = order.index("T") < order.index("B")
+        if turned != tokens_first:
+            pair = ("tokens", "sequences") if turned else ("sequences", "tokens")
+            return f"{name} with {pair[0]} before {pair[1]}"
+    if projected and name == "contexts":
+        return "the joined contexts, not projected"
+    return ""
+
+
+NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm")
+
+
+def changes_output(
+    run: Run, labels: dict[Node, Label], relevant: set[Node]
+) -> Node | None:
+    """The first operation after the output that is no part of a block around attention.
+
+    Sums with the block's input, norms and further layers with weights of their own are
+    (see steps.debugger.blocks); so is what leaves every number as it was.
+    """
+    layers: set[Node] = set()
+    for node in run.nodes:
+        if node not in relevant or label_rank(labels, node) < AFTER:
+            continue
+        wide = any(t.dim() >= 2 for t in node.params.values())
+        if wide or not layers.isdisjoint(node.inputs):
+            layers.add(node)
+        elif not (
+            node.entry.origin != "computed"
+            or node.entry.function in NORMS
+            or any(alike(node.value, n.value) for n in node.inputs)
+            or alike(node.value, total(run, node))
+        ):
+            return node
+    return None
+
+
+def distance(value: torch.Tensor, label: Label) -> float:
+    """The largest difference between a tensor and the stage that it holds."""
+    stage = label.stage
+    sizes = dict(zip(stage.axes, stage.tensor.shape, strict=True))
+    kept = [a for a in label.order if a in sizes]
+    if math.prod(sizes[a] for a in kept) != stage.tensor.numel() or label.index:
+        return math.nan
+    moved = value.double().reshape([sizes[a] for a in kept])
+    order = [kept.index(a) for a in stage.axes if a in kept]
+    return float(
+        (
+            moved.permute(order)
+            - stage.tensor.reshape([sizes[a] for a in stage.axes if a in kept])
+        )
+        .abs()
+        .max()
+    )
+
+
+def total(run: Run, node: Node) -> torch.Tensor:
+    """The sum of what an operation reads that is made of x, x itself included."""
+    parts = [n.value for n in node.inputs] + [run.x] * node.reads_x
+    fitting = [part for part in parts if part.shape == node.value.shape]
+    return sum(fitting, torch.zeros(())) if len(fitting) == len(parts) else parts[0]
+
+
+def alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors have the same numbers in the same places, rounding aside."""
+    if one.shape != two.shape or not one.is_floating_point():
+        return False
+    return bool(torch.isclose(one.double(), two.double(), rtol=1e-5, atol=1e-8).all())
 
 
 def label_rank(labels: dict[Node, Label], node: Node) -> int:

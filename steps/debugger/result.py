@@ -90,26 +90,53 @@ class Diagnosis:
         return fragment(self)
 
     def _lines(self) -> list[str]:
+        """What happened, the line, its change, the proof; then what each line holds."""
         file = ascii_only(self.file)  # before a line break in it is taken for one
         if self.message and not (self.examined or self.trace or self.notes):
             return wrap(f"{file}: {self.verdict}: {self.message}")
         where = f":{self.line}" if self.line else ""
         kind = f" ({self.kind})" if self.kind else ""
-        lines = wrap(f"{file}{where}: {self.verdict}{kind}")
-        if self.examined:
-            lines += wrap(f"Examined: {self.examined}")
+        mended = ", and the change that mends it" if self.repair else ""
+        lines = wrap(f"{file}{where}: {self.verdict}{kind}{mended}")
+        lines += ["", *wrap(self.message)]
+        if self.got and self.verdict == "fault":
+            lines += wrap(f"It made: {self.got}", "  ", "    ")
+        lines += self._change()
+        if self.proof:
+            lines += ["", *wrap(f"Proof: {self.proof}")]
+        for risk in self.risks:
+            at = f"line {risk['line']}: " if risk["line"] else ""
+            lines += wrap(f"Risk: {at}{risk['message']}")
+        if self.tried:
+            lines += wrap(f"Tried: {', '.join(self.tried)}.")
+        if self.not_tried:
+            lines += wrap(f"Not tried: {', '.join(self.not_tried)}.")
         if self.trace:
             lines += ["", *self._table(), *self._axes()]
         lines.append("")
-        if self.statement and self.verdict == "fault":
-            lines += wrap(f"Line {self.line}: {self.statement}", "", "    ")
-        lines += wrap(self.message)
-        if self.got and self.verdict == "fault":
-            lines += wrap(f"It made: {self.got}", "  ", "    ")
-        if self.expected and self.verdict == "fault":
-            lines += wrap(f"Right:   {self.expected}", "  ", "    ")
+        if self.examined:
+            lines += wrap(f"Examined: {self.examined}")
         for note in self.notes:
             lines += wrap(note, "  - ", "    ")
+        return lines[: -1 if not lines[-1] else None]
+
+    def _change(self) -> list[str]:
+        """The line at fault as it stands and, where a change was proved, as it must."""
+        if self.verdict != "fault" or not self.statement:
+            return []
+        lines = ["", f"  {self.line or '':>4}    {clip(self.statement, WIDTH - 12)}"]
+        for at, change in enumerate(self.repair or ()):
+            name = "change" if at == 0 else "and"
+            same = change["line"] == self.line
+            where = "" if same else f"line {change['line']}: "
+            lines += wrap(
+                where + (change["new"].strip() or "(nothing)"), f"  {name:<8}", " " * 12
+            )
+        if self.also:
+            places = sorted({repair[0]["line"] for repair in self.also})
+            s, said = "s" * (len(places) > 1), ", ".join(map(str, places))
+            mends = f"A change at line{s} {said} mends it as well."
+            lines += wrap(mends, " " * 10, " " * 10)
         return lines
 
     def _table(self) -> list[str]:

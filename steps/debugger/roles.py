@@ -69,6 +69,7 @@ class Heads:
     )
     changed: str = ""  # how: "rotated" keeps every vector's length, "changed" does not
     strided: bool = False  # head h has every H-th feature, of three separate layers
+    given: bool = False  # x itself holds them: what is returned need not be joined
     conflicts: int = 0  # names that speak against this reading
     named: int = 0  # names that speak for it
 
@@ -89,53 +90,62 @@ def token_axes(
     other: the same operation's result after one number of x was changed, at sequence
     and token `at`; also returns how many numbers of that token changed.
     """
-    options: list[tuple[list[int], tuple[int, int]]] = []
-    dims = list(range(value.dim()))
-    for t in dims:
-        if value.shape[t] == T:
-            for b in dims:
-                if b != t and value.shape[b] == B:
-                    options.append(([b, t], (B, T)))
-            if B == 1:
-                options.append(([t], (B, T)))
-        if value.shape[t] == B * T and B > 1:
-            options.append(([t], (B, T)))
-            options.append(([t], (-T, -B)))  # tokens first
-    if other is not None and not options and value.dim() == 3:
-        # copies of x one after the other along the sequences, as repeat makes them
-        for b, t in ((0, 1), (1, 0)):
-            if value.shape[t] == T and value.shape[b] % B == 0 and value.shape[b] > B:
-                copies = (value.shape[b] // B, B)
-                value, other = (
-                    tensor.unflatten(b, copies).movedim(b, -2)
-                    if tensor.shape == value.shape
-                    else tensor
-                    for tensor in (value, other)
-                )
-                options.append(([b, t], (B, T)))
-                break
-        dims = list(range(value.dim()))
-    for first, sizes in options:
-        rest = [d for d in dims if d not in first]
-        shape = (abs(sizes[0]), abs(sizes[1]), -1)
-
-        def order(
-            tensor: torch.Tensor,
-            first: list[int] = first,
-            rest: list[int] = rest,
-            shape: tuple[int, ...] = shape,
-            sizes: tuple[int, int] = sizes,
-        ) -> torch.Tensor:
-            moved = tensor.permute(*first, *rest).reshape(shape)
-            return moved.transpose(0, 1) if sizes[0] < 0 else moved
-
-        moved = order(value)
+    places = token_places(tuple(value.shape), B, T)
+    if other is not None and not places:
+        for b, t in copies_of_sequences(tuple(value.shape), B, T):
+            same = other.shape == value.shape
+            value = value.unflatten(b, (-1, B)).movedim(b, -2)
+            other = other.unflatten(b, (-1, B)).movedim(b, -2) if same else other
+            places.append(((b, t), True))
+    for axes, in_order in places:
+        moved = by_token(value, axes, B, T, in_order)
         if other is None or other.shape != value.shape:
             return moved, moved.shape[-1]
-        changed = (order(other) != moved).any(-1)
-        if bool(changed[at]) and int(changed.sum()) == 1:
-            return moved, int((order(other)[at] != moved[at]).sum())
+        changed = by_token(other, axes, B, T, in_order) != moved
+        tokens = changed.any(-1)
+        if bool(tokens[at]) and int(tokens.sum()) == 1:
+            return moved, int(changed[at].sum())
     return None
+
+
+Places = list[tuple[tuple[int, ...], bool]]  # axes of sequences and tokens, their order
+
+
+def token_places(shape: tuple[int, ...], B: int, T: int) -> Places:
+    """The axes that may be sequences and tokens, apart or as one, B * T long.
+
+    The truth value: whether sequences come before tokens where they are one.
+    """
+    found: Places = []
+    for t, size in enumerate(shape):
+        if size == T:
+            apart = (b for b, other in enumerate(shape) if b != t and other == B)
+            found += [((b, t), True) for b in apart]
+            if B == 1:
+                found.append(((t,), True))
+        if size == B * T and B > 1:
+            found += [((t,), True), ((t,), False)]
+    return found
+
+
+def copies_of_sequences(
+    shape: tuple[int, ...], B: int, T: int
+) -> list[tuple[int, int]]:
+    """Axes of copies of x one after the other, as repeat makes them, and of tokens."""
+    pairs = ((0, 1), (1, 0)) if len(shape) == 3 else ()
+    fits = (p for p in pairs if shape[p[1]] == T and shape[p[0]] % B == 0)
+    return [(b, t) for b, t in fits if shape[b] > B][:1]
+
+
+def by_token(
+    tensor: torch.Tensor, axes: tuple[int, ...], B: int, T: int, sequences_first: bool
+) -> torch.Tensor:
+    """(B, T, rest) of a tensor with its sequences and tokens at these axes."""
+    rest = [d for d in range(tensor.dim()) if d not in axes]
+    moved = tensor.permute(*axes, *rest)
+    if sequences_first:
+        return moved.reshape(B, T, -1)
+    return moved.reshape(T, B, -1).transpose(0, 1)
 
 
 def projections(
@@ -143,55 +153,47 @@ def projections(
 ) -> tuple[list[Projection], dict[Node, str]]:
     """The projections in order, and the nodes that still are x (or x made ready)."""
     found: list[Projection] = []
-    of_node: dict[Node, Projection] = {}
+    of_node: dict[Node, Projection] = {}  # and rearranged, not yet mixed with others
     plain: dict[Node, str] = {}
-    carried: dict[Node, Projection] = {}  # rearranged, not yet mixed with other tokens
     aligned = len(run.nodes) == len(other.nodes)
     for node in run.nodes:
-        if not node.uses_x or node.unseen or not node.value.is_floating_point():
+        known = all(n in plain or n in of_node for n in node.inputs)
+        if not node.uses_x or node.unseen or not known or not floats_of_x(node):
             continue
-        if node.entry.in_place and not node.inputs and not node.reads_x:
-            continue
-        inputs = node.inputs
-        if not all(n in plain or n in of_node or n in carried for n in inputs):
-            continue
-        if len({of_node.get(n) or carried[n] for n in inputs if n not in plain}) > 1:
-            continue
+        sources = {of_node[n] for n in node.inputs if n not in plain}
         second = other.nodes[node.index].value if aligned else None
         seen = token_axes(node.value, second, B, T, at)
-        if seen is None:
+        if seen is None or len(sources) > 1:
             continue
         value, changed = seen
-        wide = {p: t for p, t in node.params.items() if t.dim() >= 2}
-        source = next(
-            (of_node.get(n) or carried[n] for n in inputs if n not in plain), None
-        )
-        mixing = changed > 1
-        if source is None:
-            if wide and mixing and contracts(node):
-                projection = Projection(
-                    node, unscaled(node, value.double()), tuple(wide)
-                )
-                found.append(projection)
-                of_node[node] = projection
-            elif node.entry.origin != "computed":
-                plain[node] = "x"
-            elif not mixing or node.params or not wide:
-                plain[node] = "x, made ready"
-            continue
-        if wide and contracts(node):
-            projection = Projection(node, value.double(), tuple(wide), deep=True)
-            found.append(projection)
-            of_node[node] = projection
-        elif (
-            node.params and node.entry.origin == "computed" and adds_only(value, source)
-        ):
-            source.parts.append(source.node)
-            source.node, source.value = node, value.double()
-            of_node[node] = source
-        elif node.entry.origin != "computed":
-            carried[node] = source
+        wide = tuple(p for p, t in node.params.items() if t.dim() >= 2)
+        layer = bool(wide) and contracts(node)
+        computed = node.entry.origin == "computed"
+        if sources:
+            source = sources.pop()
+            if layer:
+                found.append(Projection(node, value.double(), wide, deep=True))
+                of_node[node] = found[-1]
+            elif node.params and computed and adds_only(value, source):
+                source.parts.append(source.node)
+                source.node, source.value = node, value.double()
+                of_node[node] = source
+            elif not computed:
+                of_node[node] = source
+        elif layer and changed > 1:
+            found.append(Projection(node, unscaled(node, value.double()), wide))
+            of_node[node] = found[-1]
+        elif not computed:
+            plain[node] = "x"
+        elif changed <= 1 or node.params or not wide:
+            plain[node] = "x, made ready"
     return found, plain
+
+
+def floats_of_x(node: Node) -> bool:
+    """Whether a result is floating and made of x, not only written into it."""
+    written = node.entry.in_place and not node.inputs and not node.reads_x
+    return node.value.is_floating_point() and not written
 
 
 def unscaled(node: Node, value: torch.Tensor) -> torch.Tensor:
@@ -234,7 +236,9 @@ def without_factors(
 
 def contracts(node: Node) -> bool:
     """Whether the weight was multiplied as a matrix, not added or looked up."""
-    names = "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d addmm mm baddbmm"
+    names = (
+        "linear matmul __matmul__ __rmatmul__ einsum bmm conv1d conv2d addmm mm baddbmm"
+    )
     names += " tensordot bilinear"
     if node.entry.function in names.split():
         return True

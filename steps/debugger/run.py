@@ -106,9 +106,11 @@ class Watcher(Recorder):
                 and self.entries
             ):
                 self.mixed.append((self.entries[-1], fixed[0]))
-        if stays:
-            for tensor in made:
+        for tensor in made:
+            if stays:
                 self.fixed[id(tensor)] = tensor
+            else:  # moved: on the CPU that may be the tensor itself
+                self.fixed.pop(id(tensor), None)
 
 
 def wrapped(tensor: torch.Tensor) -> bool:
@@ -131,10 +133,16 @@ class Node:
     number: int = 0  # of the torch call
     calls: list[int] = field(default_factory=list)  # lines on the way, outermost first
     unseen: bool = False  # reads something made of x where the recorder does not look
+    rows: tuple[int, int] | None = None  # of images: rows and columns, taken as tokens
 
     @property
     def value(self) -> torch.Tensor:
-        return self.entry.numbers()
+        """Its numbers; an image's rows and columns are one axis, that of tokens."""
+        value = self.entry.numbers()
+        for at in range(value.dim() - 1) if self.rows else ():
+            if tuple(value.shape[at : at + 2]) == self.rows:
+                return value.flatten(at, at + 1)
+        return value
 
     @property
     def line(self) -> int:
@@ -342,61 +350,86 @@ def place_of(error: BaseException, file: str) -> Place | None:
 AS_ANOTHER = ("to", "type_as", "view_as", "reshape_as", "expand_as")
 
 
+class Makers:
+    """Where every tensor of a run comes from: operations, weights, the input."""
+
+    def __init__(self, x: torch.Tensor, weights: dict[str, torch.Tensor]) -> None:
+        self.x = x
+        self.by_tensor: dict[int, list[Node]] = {}  # those that made or changed it
+        self.by_storage: dict[int, list[Node]] = {}
+        self.weights: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, tensor in weights.items():
+            self.weights[id(tensor)] = name, tensor
+            self.weights.setdefault(storage(tensor), (name, tensor))
+
+    def add(self, node: Node) -> None:
+        made = node.entry.tensor
+        self.by_tensor.setdefault(id(made), []).append(node)
+        self.by_storage.setdefault(storage(made), []).append(node)
+
+    def of(self, tensor: torch.Tensor) -> Node | None:
+        """The last operation that made it; one rewritten in place is read as it is."""
+        found = list(self.by_tensor.get(id(tensor), []))
+        alike = self.by_storage.get(storage(tensor), [])
+        found += [node for node in alike if node.entry.in_place]
+        return max(found, key=lambda node: node.index, default=None)
+
+    def read(self, node: Node, tensor: torch.Tensor) -> None:
+        """Note on a node what this tensor is, which it was given."""
+        made = self.of(tensor)
+        if made is not None and made.uses_x:
+            if made not in node.inputs:
+                node.inputs.append(made)
+        elif made is not None:
+            node.params |= made.params
+            if not made.params:
+                node.constants.append((tensor, made))
+        elif id(tensor) in self.weights or storage(tensor) in self.weights:
+            known = self.weights.get(id(tensor)) or self.weights[storage(tensor)]
+            node.params[known[0]] = known[1]
+        elif tensor is self.x or storage(tensor) == storage(self.x):
+            node.reads_x = True
+        else:
+            node.constants.append((tensor, None))
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """What tells the memory of a tensor from that of others."""
+    return tensor.untyped_storage()._cdata
+
+
 def link(
     run: Run, entries: list[Entry], x: torch.Tensor, weights: dict[str, torch.Tensor]
 ) -> None:
     """Make nodes of the entries: whose result each one reads."""
-    makers: dict[int, list[Node]] = {}  # by id of tensor: those that made or changed it
-    by_storage: dict[int, list[Node]] = {}
-    where = {}
-    for name, tensor in weights.items():
-        where[id(tensor)] = (name, tensor)
-        where.setdefault(tensor.untyped_storage()._cdata, (name, tensor))
-    inputs_storage = x.untyped_storage()._cdata
-    param_of: dict[int, dict[str, torch.Tensor]] = {}
+    makers = Makers(x, weights)
     for index, entry in enumerate(entries):
         if entry.origin in ("drawn", "made"):
             entry.origin = "computed"
-        if entry.index is not None and not entry.name:  # q, k, v = one tensor
-            target = re.match(r"\(?([\w., ]+)\)? = ", entry.statement)
-            names = [part.strip() for part in target[1].split(",")] if target else []
-            if entry.index < len(names) > 1:
-                entry.name = names[entry.index]
-        if entry.index is not None and f"*{entry.expression}" in entry.statement:
-            entry.name = ""  # starred among others: which name is whose is not known
+        entry.name = name_of(entry)
         node = Node(index, entry)
         read = entry.inputs[:1] if entry.function in AS_ANOTHER else entry.inputs
         for tensor in read:
-            key = tensor.untyped_storage()._cdata
-            sources = list(makers.get(id(tensor), []))
-            sources += [n for n in by_storage.get(key, []) if n.entry.in_place]
-            # a result rewritten in place later is read as it is now
-            if sources:
-                last = max(sources, key=lambda n: n.index)
-                if last.uses_x:
-                    if last not in node.inputs:
-                        node.inputs.append(last)
-                    continue
-                node.params |= param_of.get(id(last), {})
-                if not param_of.get(id(last)):
-                    node.constants.append((tensor, last))
-                continue
-            if id(tensor) in where or key in where:
-                name, whole = where.get(id(tensor)) or where[key]
-                node.params[name] = whole
-            elif tensor is x or key == inputs_storage:
-                node.reads_x = True
-            else:
-                node.constants.append((tensor, None))
+            makers.read(node, tensor)
         node.uses_x = node.reads_x or any(n.uses_x for n in node.inputs)
-        if not node.uses_x:
-            param_of[id(node)] = dict(node.params)
         for other in node.inputs:
             other.used = True
-        makers.setdefault(id(entry.tensor), []).append(node)
-        by_storage.setdefault(entry.tensor.untyped_storage()._cdata, []).append(node)
+        makers.add(node)
         run.nodes.append(node)
     last_reads = list(tensors_in(run.failed[2:])) if run.failed else []
     for tensor in (*run.outputs, *last_reads):
-        for node in makers.get(id(tensor), [])[-1:]:
+        for node in makers.by_tensor.get(id(tensor), [])[-1:]:
             node.used = True
+
+
+def name_of(entry: Entry) -> str:
+    """The name of a result; of one of several, as in q, k, v = ..., its own."""
+    if entry.index is None:
+        return entry.name
+    if f"*{entry.expression}" in entry.statement:
+        return ""  # starred among others: which name is whose is not known
+    target = re.match(r"\(?([\w., ]+)\)? = ", entry.statement)
+    names = [part.strip() for part in target[1].split(",")] if target else []
+    if not entry.name and entry.index < len(names) > 1:
+        return names[entry.index]
+    return entry.name

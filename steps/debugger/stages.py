@@ -347,89 +347,81 @@ class Reference:
 
     def by_hand(self, value: torch.Tensor) -> Label | None:
         """Weights or contexts up to one number a row; scores less one number a row."""
-        count = value.numel()
-        bhts, bhtd = ("B", "H", "T", "S"), ("B", "H", "T", "D")
         if bool(value.isnan().any()):
             return None
+        count = value.numel()
         if count == self.weights.numel():
-            for order, groups in candidates(
-                tuple(value.shape), bhts, tuple(self.weights.shape), self.apart
-            ):
-                if len(order) != 4:
-                    continue
-                grid = unfold(value, self.weights.shape, order)
-                sums = grid.sum(-1, keepdim=True)
-                if (
-                    bool((grid >= 0).all())
-                    and bool((sums > 0).all())
-                    and bool(torch.isfinite(sums).all())
-                ):
-                    if bool(((grid / sums - self.weights).abs() < CLOSE).all()):
-                        stage = Stage(
-                            "weights, not normalised", self.weights, bhts, 5, "sum"
-                        )
-                        return Label(stage, spread(value.shape, groups))
-                    if self.causal and bool(
-                        ((grid / sums - self.unmasked).abs() < CLOSE).all()
-                    ):
-                        stage = Stage(
-                            "weights, unmasked, not normalised",
-                            self.weights,
-                            bhts,
-                            5,
-                            "mask",
-                        )
-                        return Label(stage, spread(value.shape, groups))
-                top = grid.amax(-1, keepdim=True)
-                if bool(torch.isfinite(top).all()):
-                    near = (grid - top).exp()
-                    near = near / near.sum(-1, keepdim=True)
-                    if bool(((near - self.weights).abs() < CLOSE).all()):
-                        stage = Stage(
-                            "scores, less a number a row", self.weights, bhts, 5
-                        )
-                        return Label(stage, spread(value.shape, groups))
-                    if bool(((near - self.unscaled).abs() < CLOSE).all()):
-                        name = "scores, less a number a row"
-                        stage = Stage(name, self.weights, bhts, 3, "scale")
-                        return Label(stage, spread(value.shape, groups))
-        if count == self.contexts.numel() and self.contexts.shape[-1] > 1:
-            for order, groups in candidates(
-                tuple(value.shape), bhtd, tuple(self.contexts.shape), self.apart
-            ):
-                if len(order) != 4:
-                    continue
-                grid = unfold(value, self.contexts.shape, order)
-                ratio = (grid * self.contexts).sum(-1, keepdim=True) / (
-                    self.contexts**2
-                ).sum(-1, keepdim=True)
-                if bool(
-                    (
-                        (grid - ratio * self.contexts).abs() <= CLOSE * grid.abs().max()
-                    ).all()
-                ) and bool((ratio > 0).all()):
-                    if float(ratio.max() - ratio.min()) < 1e-9:
-                        continue
-                    stage = Stage(
-                        "contexts, not normalised", self.contexts, bhtd, 6, "sum"
-                    )
-                    return Label(stage, spread(value.shape, groups))
-        rows = self.weights.numel() // self.T
-        if count == rows:
-            top = (
-                self.scores[1].tensor.masked_fill(self.future, -torch.inf)
-                if self.causal
-                else self.scores[1].tensor
-            )
-            for name, tensor in (
-                ("row maxima", top.amax(-1)),
-                ("row log-sums", top.logsumexp(-1)),
-            ):
-                label = match(
-                    value, Stage(name, tensor, ("B", "H", "T"), 5), float(value.sum())
-                )
-                if label:
-                    return label
+            return self.up_to_rows(value)
+        if count == self.contexts.numel() and self.D > 1:
+            return self.contexts_up_to_rows(value)
+        if count == self.weights.numel() // self.T:
+            return self.numbers_of_rows(value)
+        return None
+
+    def grids(
+        self, value: torch.Tensor, stage: Stage
+    ) -> Iterator[tuple[torch.Tensor, list[str]]]:
+        """The value as the stage's own axes, in every order that it may have."""
+        sizes = tuple(stage.tensor.shape)
+        for order, groups in candidates(
+            tuple(value.shape), stage.axes, sizes, self.apart
+        ):
+            if len(order) == 4:
+                yield unfold(value, sizes, order), spread(value.shape, groups)
+
+    def up_to_rows(self, value: torch.Tensor) -> Label | None:
+        """Weights times one number a row, or scores less one."""
+
+        def near(grid: torch.Tensor, weights: torch.Tensor) -> bool:
+            return bool(((grid - weights).abs() < CLOSE).all())
+
+        def stage(name: str, rank: int, part: str) -> Stage:
+            return Stage(name, self.weights, ("B", "H", "T", "S"), rank, part)
+
+        for grid, axes in self.grids(value, self.stages[0]):
+            sums = grid.sum(-1, keepdim=True)
+            positive = bool((grid >= 0).all()) and bool((sums > 0).all())
+            if positive and bool(torch.isfinite(sums).all()):
+                if near(grid / sums, self.weights):
+                    return Label(stage("weights, not normalised", 5, "sum"), axes)
+                if self.causal and near(grid / sums, self.unmasked):
+                    name = "weights, unmasked, not normalised"
+                    return Label(stage(name, 5, "mask"), axes)
+            top = grid.amax(-1, keepdim=True)
+            if bool(torch.isfinite(top).all()):
+                soft, name = (grid - top).softmax(-1), "scores, less a number a row"
+                if near(soft, self.weights):
+                    return Label(stage(name, 5, ""), axes)
+                if near(soft, self.unscaled):
+                    return Label(stage(name, 3, "scale"), axes)
+        return None
+
+    def contexts_up_to_rows(self, value: torch.Tensor) -> Label | None:
+        """Contexts times one number a row, not the same in all rows."""
+        stage = Stage(
+            "contexts, not normalised", self.contexts, ("B", "H", "T", "D"), 6, "sum"
+        )
+        for grid, axes in self.grids(value, stage):
+            squares = (self.contexts**2).sum(-1, keepdim=True)
+            ratio = (grid * self.contexts).sum(-1, keepdim=True) / squares
+            off = (grid - ratio * self.contexts).abs()
+            if not bool((off <= CLOSE * grid.abs().max()).all()):
+                continue
+            if bool((ratio > 0).all()) and float(ratio.max() - ratio.min()) >= 1e-9:
+                return Label(stage, axes)
+        return None
+
+    def numbers_of_rows(self, value: torch.Tensor) -> Label | None:
+        """The largest score of each row, or the logarithm of its sum."""
+        scores = self.scores[1].tensor
+        if self.causal:
+            scores = scores.masked_fill(self.future, -torch.inf)
+        rows = {"row maxima": scores.amax(-1), "row log-sums": scores.logsumexp(-1)}
+        for name, tensor in rows.items():
+            stage = Stage(name, tensor, ("B", "H", "T"), 5)
+            label = match(value, stage, float(value.sum()))
+            if label:
+                return label
         return None
 
 

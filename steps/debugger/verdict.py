@@ -1,6 +1,7 @@
 """The verdict on a module: a fault, no fault, or why it cannot be told."""
 
 import inspect
+import math
 import re
 import traceback
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from steps.debugger.arguments import Sizes, fill
 from steps.debugger.case import Case
 from steps.debugger.explain import blame, raised, return_place, two_roles
 from steps.debugger.file import File, one_based
-from steps.debugger.judge import Judgement
+from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, distance
 from steps.debugger.load import first_line, rank
 from steps.debugger.probes import (
     NEAR,
@@ -19,10 +20,12 @@ from steps.debugger.probes import (
     outputs,
     random_in_eval,
 )
+from steps.debugger.repair import Repair, find
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, place_of
 from steps.errors import UserError
 from steps.pytorch import torch
+from steps.walk.source import Place
 
 # A size given where a pair of them, a layer or a config was wanted.
 OTHER_KIND = re.compile(
@@ -31,8 +34,11 @@ OTHER_KIND = re.compile(
 OWN_CHECK = ("raise", "assert")  # what a reader's own check starts with
 
 
-def conclude(case: Case) -> Diagnosis:
-    """What the run shows and, where it is right, what the other probes find."""
+def conclude(case: Case, quick: bool = False) -> Diagnosis:
+    """What the run shows, where it is right other settings, and what mends a fault.
+
+    quick: do not look for that.
+    """
     other = other_input(case)
     if other:
         raise UserError(other)
@@ -40,13 +46,118 @@ def conclude(case: Case) -> Diagnosis:
     if result.verdict == "no fault":
         fault = first_fault(case)
         if fault is not None:
-            fault.trace = result.trace
+            fault.trace, fault.proof = result.trace, fault.proof or SHOWN
             mark(fault)
             result = fault
         else:
-            result.notes += proved(case)
+            result.notes += remarks(case)
+    elif result.verdict == "fault" and not result.proof:
+        result = proved(case, result, quick)
     result.examined = described(case)
+    result.risks, result.tried = case.risks, case.tried
+    result.not_tried = case.not_tried
     return result
+
+
+SHOWN = "it was run so, as said above; in the plain setting its output is right."
+# What no plain attention does before its output: a fault of such a module is no proof.
+UNUSUAL = re.compile(
+    r"relu|gelu|elu|silu|sigmoid|tanh|softplus|sin|cos|normalize|norm|topk|sort|gather|"
+    r"roll|pad|unfold|cumsum|fft|conv|view_as_complex|polar"
+)
+
+
+def proved(case: Case, finding: Diagnosis, quick: bool) -> Diagnosis:
+    """The finding with its proof: a change that mends it, or what the run shows."""
+    repairs = [] if quick else [r for r in find(case) if not omits(case, r)]
+    if repairs:
+        return mended(case, finding, repairs)
+    finding.proof = demonstration(case)
+    if finding.proof:
+        return finding
+    where = f" at line {finding.line}" if finding.line else ""
+    doubt = (
+        f"From line {case.seen} on the numbers are of no stage of attention"
+        if case.run.error is None
+        else f"It raises {first_line(case.run.error)}{where}"
+    )
+    message = (
+        f"{doubt}, and nothing that was tried proves that this is a fault: it may be "
+        "attention of another kind, or want other arguments (--build, --call)."
+    )
+    return Diagnosis(finding.file, "cannot tell", message=message, trace=finding.trace)
+
+
+def omits(case: Case, repair: Repair) -> bool:
+    """Whether a change only leaves out what other kinds of attention have by design."""
+    source = case.file.source
+    lines = source.lines if source is not None else []
+
+    def names(text: str) -> set[str]:
+        return set(re.findall(r"\w+(?=\()", text))
+
+    old = names(" ".join(lines[line - 1] for line, _ in repair.changes))
+    new = names(" ".join(text for _, text in repair.changes))
+    after = case.judgement is not None and case.judgement.changed_after
+    return not after and new < old and any(map(UNUSUAL.search, old - new))
+
+
+def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
+    """The fault that a repair proves: at its line, with the change and its proof."""
+
+    def at(line: int | None) -> Iterator[Repair]:
+        return (r for r in repairs if line in dict(r.changes))
+
+    best = next(at(finding.line), repairs[0])
+    finding.repair = best.json
+    finding.also = [repair.json for repair in repairs if repair is not best]
+    if finding.line not in dict(best.changes):
+        seen = finding.seen_at or finding.line
+        place = Place(case.file.path, best.line, best.line, None, None)
+        finding.line, finding.column, finding.kind = best.line, None, best.kind
+        finding.statement, finding.got = case.file.statement(place), ""
+        finding.message = MENDED.get(best.kind, MENDED[""])
+        if seen not in (None, best.line):
+            finding.message += f" It shows at line {seen}."
+            finding.seen_at = seen
+    off = f"it is {best.without:.2g} off" if best.without < math.inf else ""
+    if not off:
+        off = "it raises" if case.run.error is not None else "it has another shape"
+    finding.proof = (
+        f"with the change the output equals {heads_of(case)}, to "
+        f"{best.proof.apart:.0e}; without it {off}."
+    )
+    return finding
+
+
+# What is said of a fault that its repair alone explains, by kind.
+MENDED = {"": "This is not what attention does here."}
+
+
+def demonstration(case: Case) -> str:
+    """What of a run shows a fault by itself, "" where nothing does.
+
+    That is an output of plain attention that is not equal to that of its own heads, or
+    an operation that fails on queries, keys or values of the plainest input.
+    """
+    run = case.run
+    after = case.judgement.changed_after if case.judgement is not None else None
+    if after is not None and not after.params:
+        return f"the output equals {heads_of(case)} before this line, and not after it."
+    unusual = [n for n in run.nodes if n.uses_x and UNUSUAL.search(n.entry.function)]
+    learnt = {p for n in run.nodes for p, t in n.params.items() if t.dim() >= 2}
+    if isinstance(run.error, NameError | AttributeError) and run.place is not None:
+        return f"called with {case.said}, it raises this error."
+    if case.judgement is None or unusual or case.made_up:
+        return ""
+    if run.error is not None:
+        given = run.failed is not None and bool(learnt)
+        return f"called with {case.said}, it raises this error." if given else ""
+    roles = {path for p in case.found for path in p.paths}
+    spare = [path for path in learnt - roles if case.weights[path].dim() > 2]
+    if not run.fused and (len(learnt - roles) > 1 or spare):
+        return ""
+    return f"its output is not that of {heads_of(case)} from its own projections of x."
 
 
 OTHER_INPUTS = {
@@ -99,7 +210,7 @@ def of_run(case: Case) -> Diagnosis:
     if other:
         return cannot_tell(case, other, finding)
     path = case.file.path
-    result = finding or Diagnosis(path, "no fault", message=clean_message(case))
+    result = finding or Diagnosis(path, "no fault", proof=clean_proof(case))
     result.trace = rows(case, finding)
     return result
 
@@ -225,26 +336,33 @@ def mark(result: Diagnosis) -> None:
 # ---------------------------------------------------------------- no fault
 
 
-def clean_message(case: Case) -> str:
-    H = case.judged.heads.H
-    heads = f"{H} heads were" if H > 1 else "one head was"
+def clean_proof(case: Case) -> str:
+    """What was compared, of a module without a fault."""
+    heads = heads_of(case)
     mask = "no mask was asked for and none is applied"
     if case.causal:
         mask = "no token reads a later one"
-    return (
-        f"No fault found. From its own projections of x, {heads} computed separately "
-        f"and plainly, and the output is equal to theirs; {mask}."
-    )
+    off = furthest(case)
+    near = f", to {off:.0e}" if 0 < off < 1 else ""
+    return f"the output equals {heads}, from its own projections of x{near}; {mask}."
 
 
-def proved(case: Case) -> list[str]:
-    """Notes for a clean module: what was tried, and what differs from the article."""
-    lengths = "one token, a full context, large scores; " if case.causal else ""
-    notes = [
-        f"Also tried, and right: eval mode draws nothing; {lengths}train mode; half "
-        "precision; another device; every weight is a parameter and is used.",
-        *case.notes,
-    ]
+def heads_of(case: Case) -> str:
+    H = case.judgement.heads.H if case.judgement is not None else case.sizes.H
+    return f"{H} heads computed separately" if H > 1 else "one head computed separately"
+
+
+def furthest(case: Case) -> float:
+    """The largest difference of what was returned, or its part that is attention, from
+    the heads computed separately; NaN where that is not known."""
+    ranked = [(label.stage.rank, n.index, n) for n, label in case.labels.items()]
+    last = max((r for r in ranked if CONTEXTS <= r[0] <= OUTPUT), default=None)
+    return distance(last[2].value, case.labels[last[2]]) if last else math.nan
+
+
+def remarks(case: Case) -> list[str]:
+    """Notes for a clean module: what differs from the article, and what was said."""
+    notes = list(case.notes)
     different = "; ".join(differences(case))
     if different:
         notes.insert(0, f"Different from the article, and right: {different}.")
@@ -346,6 +464,7 @@ def without_heads(case: Case) -> Diagnosis:
         node = run.node_of(run.output) if run.output is not None else None
         message = " ".join([reason, *leaks])
         result = case.file.fault(return_place(case, node), "black box", message)
+        result.proof = "it was run so: these are its outputs."
         result.trace = rows(case, result)
     result.notes = [text for bad, text in said if not bad]
     return result

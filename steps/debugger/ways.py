@@ -1,16 +1,16 @@
 """Ways to call forward, and the one of their runs that is reported."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from steps.debugger.calls import forwards, says_tokens_first
+from steps.debugger.calls import says_tokens_first, ways_to_call
 from steps.debugger.case import Case, judge_run, masks_in, run_twice
 from steps.debugger.judge import stages_read
 from steps.debugger.load import first_line
 from steps.debugger.run import Run
+from steps.debugger.settings.precision import in_type
 from steps.errors import UserError
-from steps.pytorch import nn, torch
+from steps.pytorch import torch
 
 RIGHT = 10**6  # the merit of a run without a fault
 
@@ -54,45 +54,38 @@ def ways(case: Case) -> Iterator[Case]:
         asked.arguments(case.x)  # before any run: a mistake in it is the reader's
         yield case.again(asked.text, lambda inner, x: asked.arguments(x))
         return
-    D, causal = case.sizes.D, case.causal
-    forms = list(forwards(case.module, case.x, D, causal))
-    for number, form in enumerate(forms):
-
-        def how(inner: nn.Module, x: torch.Tensor, number: int = number) -> tuple:
-            options = forwards(inner, x, D, causal)
-            *_, (_, args, kwargs) = itertools.islice(options, number + 1)
-            if case.tokens_first and x.dim() == 3:
-                turned = x.transpose(0, 1)
-                args = tuple(turned if value is x else value for value in args)
-                kwargs = {k: turned if v is x else v for k, v in kwargs.items()}
-            return args, kwargs
-
-        made = case.again(form[0], how)
-        made.takes_mask = len(forms) > 1
+    found = list(ways_to_call(case.module, case.x, case.sizes.D, case.causal))
+    for way in found:
+        made = case.by(way)
+        made.takes_mask = any(other.mask is not None for other in found)
         yield made
 
 
 def tried(case: Case) -> Iterator[Case]:
     """The case run under each way to call it, but for masks that cannot fit."""
-    fits = ""  # the first shape of a mask with which it did not raise
+    fits: tuple[int, ...] = ()  # the first shape of a mask with which it did not raise
     plain: Run | None = None  # one without a mask
     before, stuck = "", False  # what it raised without a mask, and so with any
+    ran = False
     for case_now in ways(case):
-        shape = case_now.mask_shape
-        stuck = stuck and bool(shape)
-        if shape and (stuck or (fits and shape != fits)):
+        mask = case_now.mask
+        stuck = stuck and mask is not None
+        if case_now.way.last_resort and ran:
             continue
-        if shape and not fits and ", 1 where" in case_now.said:
+        if mask and (stuck or (fits and mask.shape != fits)):
+            continue
+        if mask and not fits and mask.as_numbers:
             continue  # no shape fits as booleans, nor as numbers to be added
         run_twice(case_now)
         error = case_now.run.error
-        if shape and error is None and plain and widened(case_now.run, plain):
+        ran = ran or error is None
+        if mask and error is None and plain and widened(case_now.run, plain):
             continue
-        plain = plain if shape or error is not None else case_now.run
-        stuck = bool(shape and error is not None and str(error) == before)
-        before = before if shape else str(error)
-        if error is None:
-            fits = fits or shape
+        plain = plain if mask or error is not None else case_now.run
+        stuck = bool(mask and error is not None and str(error) == before)
+        before = before if mask else str(error)
+        if error is None and mask is not None:
+            fits = fits or mask.shape
         yield case_now
 
 
@@ -115,22 +108,22 @@ def attempted(case: Case) -> list[Case]:
     attempts: list[Case] = []
     bare: Case | None = None
     for attempt in tried(case):
-        run, told = attempt.run, "=True" in attempt.said  # is_causal
+        run, told = attempt.run, attempt.way.switched
         left = case.by_caller and attempt.takes_mask
-        if left and not attempt.mask_shape and not told:
+        if left and not attempt.mask and not told:
             attempt.causal = masks_in(run, case.T)
         if run.error is not None and run.failed is None and attempts:
             continue
-        if bare is not None and merit(bare) < RIGHT and attempt.mask_shape:
+        if bare is not None and merit(bare) < RIGHT and attempt.mask:
             return [bare]
-        if bare is not None and merit(bare) >= RIGHT and not attempt.mask_shape:
+        if bare is not None and merit(bare) >= RIGHT and not attempt.mask:
             continue  # another form of no mask
         judge_run(attempt)
         attempts.append(attempt)
         if left and not attempt.causal and run.error is None:
             if bare is None or merit(attempt) > merit(bare):
                 bare = attempt
-        elif merit(attempt) >= RIGHT:
+        elif merit(attempt) >= RIGHT and holds_in_float32(attempt):
             return [attempt]
     if bare is not None and merit(bare) < RIGHT:
         return [bare]
@@ -142,10 +135,15 @@ def attempted(case: Case) -> list[Case]:
     return attempts
 
 
+def holds_in_float32(case: Case) -> bool:
+    """Whether a mask of ours hides by its numbers, not by all digits being lost."""
+    return case.mask is None or in_type(case, torch.float32)[0] is None
+
+
 def best_of(attempts: list[Case]) -> Case:
     """The attempt to report: the furthest, and one with a mask rather than for want of
     one."""
-    masked = any(c.mask_shape and c.run.error is None for c in attempts)
+    masked = any(c.mask and c.run.error is None for c in attempts)
     pool = [c for c in attempts if not lacks_mask(c)] if masked else attempts
     return max(pool, key=merit)
 
@@ -153,7 +151,7 @@ def best_of(attempts: list[Case]) -> Case:
 def lacks_mask(case: Case) -> bool:
     """Whether forward takes a mask, was given none, and fails for that alone."""
     judgement = case.judgement
-    if judgement is None or judgement.clean or case.mask_shape or not case.takes_mask:
+    if judgement is None or judgement.clean or case.mask or not case.takes_mask:
         return False
     if any("unmasked" in label.stage.name for label in judgement.labels.values()):
         return True

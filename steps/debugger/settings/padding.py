@@ -19,7 +19,7 @@ ASKS = re.compile(r"mask|pad|lens?$|lengths?$")
 OTHERS = re.compile(r"head|causal|query|tgt|nonpad|out|cross|context|memory|encoder")
 
 
-def padding(case: Case) -> Diagnosis | None:
+def padding(case: Case) -> Diagnosis | str | None:
     """A padding mask that forward takes and that does not hide the padded keys.
 
     The forms in use are tried (a row of truth values for each sequence, of numbers to
@@ -40,8 +40,8 @@ def padding(case: Case) -> Diagnosis | None:
         if out is None or out.shape != bare.shape:
             continue
         if near(out[:-1], bare[:-1]) and near(out[-1:, :-HIDDEN], short):
-            case.notes.append(f"{name!r} hides padding rightly, given {words}.")
-            return None
+            case.given.add(name)
+            return f"{name!r} as a padding mask, {words}"
         fits.append((masked, out))
     changing = [masked for masked, out in fits if not near(out, bare)]
     for masked in (changing or [masked for masked, _ in fits])[:1]:

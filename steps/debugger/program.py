@@ -1,0 +1,148 @@
+"""A reader's file as a program whose lines can be exchanged while it runs."""
+
+import ast
+import contextlib
+import inspect
+import itertools
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+
+@dataclass(eq=False)
+class Part:
+    """A function of the file that stands in no other function."""
+
+    node: ast.FunctionDef
+    owner: str  # the class around it, or ""
+    function: FunctionType
+
+    @property
+    def lines(self) -> range:
+        return range(self.node.lineno, (self.node.end_lineno or 0) + 1)
+
+
+@dataclass
+class Seen:
+    """What was in scope at each line when it was first reached."""
+
+    scopes: dict[int, dict[str, Any]] = field(default_factory=dict)
+    names: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # the globals
+
+
+class Program:
+    """The functions of a file that live in this process."""
+
+    def __init__(self, path: str, names: Mapping[str, Any]) -> None:
+        self.path = path
+        self.lines = [line.rstrip("\r\n") for line in linecache.getlines(path)]
+        self.tree = ast.parse("\n".join(self.lines))
+        self.parents = {
+            child: node
+            for node in ast.walk(self.tree)
+            for child in ast.iter_child_nodes(node)
+        }
+        living = {
+            (f.__code__.co_name, f.__code__.co_firstlineno): f
+            for f in functions_of(names)
+            if f.__code__.co_filename == path
+        }
+        self.parts: list[Part] = []
+        for node, owner in outer_functions(self.tree, ""):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            function = living.get((node.name, first))
+            if function is not None:
+                self.parts.append(Part(node, owner, function))
+
+    def part_at(self, line: int) -> Part | None:
+        """The function that a line belongs to."""
+        return next((part for part in self.parts if line in part.lines), None)
+
+    @contextlib.contextmanager
+    def changed(self, lines: Mapping[int, str]) -> Iterator[None]:
+        """Run inside with these lines (by their numbers) reading otherwise.
+
+        Raises SyntaxError where they are no Python, LookupError where one is no line
+        of a function that lives.
+        """
+        parts = {self.part_at(line) for line in lines}
+        codes = []
+        for part in parts:
+            if part is None:
+                raise LookupError
+            codes.append((part.function, self.code(part, lines)))
+        before = [(function, function.__code__) for function, _ in codes]
+        try:
+            for function, code in codes:
+                function.__code__ = code
+            yield
+        finally:
+            for function, code in before:
+                function.__code__ = code
+
+    def code(self, part: Part, lines: Mapping[int, str]) -> CodeType:
+        """A function's code, with some lines reading otherwise."""
+        rows = [lines.get(n, self.lines[n - 1]) for n in part.lines]
+        first = part.node.lineno
+        head = f"class {part.owner or 'None_'}:" if part.node.col_offset else ""
+        text = "\n" * (first - 2) + head + "\n" * (first > 1) + "\n".join(rows)
+        code = compile(text, self.path, "exec", dont_inherit=True)
+        if part.node.col_offset:
+            code = inner(code, part.owner or "None_")
+        code = inner(code, part.node.name)
+        if code.co_freevars != part.function.__code__.co_freevars:
+            raise SyntaxError
+        return code
+
+    def watch(self, call: Callable[[], Any], seen: Seen) -> Any:
+        """What `call` returns, noting what is in scope at each line of the file."""
+
+        def at_line(frame: FrameType, event: str, _: Any) -> Any:
+            if event == "line" and frame.f_lineno not in seen.scopes:
+                seen.scopes[frame.f_lineno] = dict(frame.f_locals)
+                seen.names[frame.f_lineno] = frame.f_globals
+            return at_line
+
+        def at_call(frame: FrameType, event: str, _: Any) -> Any:
+            return at_line if frame.f_code.co_filename == self.path else None
+
+        before = sys.gettrace()
+        sys.settrace(at_call)
+        try:
+            return call()
+        finally:
+            sys.settrace(before)
+
+
+def inner(code: CodeType, name: str) -> CodeType:
+    """The code named so inside another one."""
+    found = [c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name]
+    if not found:
+        raise SyntaxError
+    return found[0]
+
+
+def outer_functions(node: ast.AST, owner: str) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """Functions that stand in no other, and the class around each."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef):
+            yield child, owner
+        elif isinstance(child, ast.ClassDef):
+            yield from outer_functions(child, child.name)
+        elif isinstance(child, ast.stmt):
+            yield from outer_functions(child, owner)
+
+
+def functions_of(names: Mapping[str, Any]) -> Iterator[FunctionType]:
+    """The functions that names stand for, and those of their classes."""
+    for value in list(names.values()):
+        held = list(vars(value).values()) if isinstance(value, type) else []
+        for one in itertools.chain([value], held):
+            one = getattr(one, "__func__", None) or getattr(one, "fget", None) or one
+            with contextlib.suppress(Exception):
+                one = inspect.unwrap(one)
+            if isinstance(one, FunctionType):
+                yield one
