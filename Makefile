@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 STEPS := $(sort $(patsubst steps/step%.py,%,$(wildcard steps/step[0-9].py steps/step[0-9][0-9].py)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help run step page test lint bench clean
+.PHONY: help run step page test quick lint bench clean
 .DEFAULT_GOAL := help
 
 ifneq ($(filter step,$(MAKECMDGOALS)),)
@@ -22,6 +22,7 @@ help:
 	@echo 'make step N=15      one step of it'
 	@echo 'make page           the walk as a page for the browser: page.html'
 	@echo 'make test           lint, then every test'
+	@echo 'make quick          what computes and explains, tested in half a minute'
 	@echo 'make lint           ruff and mypy; biome and tsc for the page'
 	@echo 'make bench          speed, as ratios of paired runs'
 	@echo 'make clean          remove what was made: .venv, page.html, the tools of make lint'
@@ -37,8 +38,20 @@ step: $(VENV)/run
 page: $(VENV)/run
 	@$(RUN) gptversion.py --page page.html $(ARGS)
 
+# A worker that is done takes over half of what another has left.
+PYTEST := $(RUN) -m pytest -n auto --dist worksteal
+
 test: lint
-	@$(RUN) -m pytest -n auto $(ARGS)
+	@$(PYTEST) --durations=10 $(ARGS)
+
+# What computes, records and explains: no browser, no page, no file to debug, and nearly
+# all in one process.
+QUICK := agreement article attention chapter_figures document predict readme recorder \
+  tokens words
+
+quick: $(VENV)/test
+	@$(RUN) -m ruff check --quiet
+	@$(PYTEST) $(QUICK:%=tests/test_%.py) $(ARGS)
 
 lint: $(VENV)/test
 	@$(RUN) -m ruff check --quiet

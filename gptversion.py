@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 if HERE not in sys.path:  # python -P, python -I and PYTHONSAFEPATH leave it out
     sys.path.insert(0, HERE)
 
-from steps.walk.command import main  # noqa: E402
+from steps.command import main  # noqa: E402
 
 if __name__ == "__main__":
     main()

@@ -28,7 +28,7 @@ def seconds(arguments: list[str]) -> float:
     return time.perf_counter() - start
 
 
-def spread(values: list[float], digits: int) -> str:
+def quartiles(values: list[float], digits: int) -> str:
     """The median, and the quartiles around it."""
     low, middle, high = statistics.quantiles(values, n=4)
     return f"{middle:.{digits}f}  ({low:.{digits}f} to {high:.{digits}f})"
@@ -41,14 +41,14 @@ def compare(what: str, arguments: list[str], pairs: int, target: float) -> None:
         for mine in (True, False) if turn % 2 else (False, True):
             (ours if mine else imports).append(seconds(arguments if mine else IMPORTS))
     ratios = [a / b for a, b in zip(ours, imports, strict=True)]
-    print(f"{what:<22} ratio {spread(ratios, 2)}, target {target:.2f}")
-    print(f"{'':<22} seconds {spread(ours, 2)}; imports {spread(imports, 2)}")
+    print(f"{what:<22} ratio {quartiles(ratios, 2)}, target {target:.2f}")
+    print(f"{'':<22} seconds {quartiles(ours, 2)}; imports {quartiles(imports, 2)}")
 
 
 def alone(what: str, arguments: list[str], runs: int, target: float) -> None:
     """Print the seconds of a command that imports nothing large."""
     times = [seconds(arguments) for _ in range(runs)]
-    print(f"{what:<22} seconds {spread(times, 3)}, target {target:.2f}")
+    print(f"{what:<22} seconds {quartiles(times, 3)}, target {target:.2f}")
 
 
 def main(pairs: int = 7) -> None:

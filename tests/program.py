@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = str(ROOT / "gptversion.py")
+PATIENCE = 400  # seconds for a process; pytest waits longer (pyproject.toml)
 
 
 @dataclass(frozen=True)
@@ -26,18 +28,32 @@ class Ran:
     err: str
 
 
-def command(*arguments: str, cwd: Path = ROOT, **environment: str) -> Ran:
-    """Run Python with these arguments, from the project's folder, as a reader would."""
+def command(
+    *arguments: str, cwd: Path = ROOT, given: bytes = b"", **environment: str
+) -> Ran:
+    """Run Python with these arguments, from the project's folder, as a reader would.
+
+    given: what it reads from standard input.
+    """
+    return _ran([sys.executable, *arguments], cwd, given, environment)
+
+
+def shell(script: str, *arguments: str, **environment: str) -> Ran:
+    """A line of sh in which "$@" is Python with these arguments."""
+    line = ["sh", "-c", script, "sh", sys.executable, *arguments]
+    return _ran(line, ROOT, b"", {"PYTHONUNBUFFERED": "", **environment})
+
+
+def _ran(run: list[str], cwd: Path, given: bytes, environment: dict[str, str]) -> Ran:
     done = subprocess.run(
-        [sys.executable, *arguments],
+        run,
         cwd=cwd,
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
+        input=given,
         capture_output=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        timeout=300,
+        timeout=PATIENCE,
     )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def within(run: Callable[..., Any], *arguments: Any) -> Ran:
@@ -50,7 +66,7 @@ def within(run: Callable[..., Any], *arguments: Any) -> Ran:
 
 def main(*flags: str) -> Ran:
     """`python gptversion.py FLAGS` in this process."""
-    from steps.walk.command import main
+    from steps.command import main
 
     return within(main, list(flags))
 
@@ -60,6 +76,18 @@ def one_step(number: int, *flags: str) -> Ran:
     from steps.walk.command import step
 
     return within(step, str(ROOT / "steps" / f"step{number}.py"), list(flags))
+
+
+def as_main(number: int) -> Ran:
+    """`python -m steps.stepN` in this process: the file's own last lines are run."""
+    argv, sys.argv = sys.argv, [f"steps/step{number}.py"]
+    known = sys.modules.pop(f"steps.step{number}", None)
+    try:
+        return within(runpy.run_module, f"steps.step{number}", None, "__main__")
+    finally:
+        sys.argv = argv
+        if known is not None:
+            sys.modules[f"steps.step{number}"] = known
 
 
 def document(*flags: str) -> dict[str, Any]:

@@ -394,13 +394,20 @@ def test_what_ends_the_program_ends_the_files(
     source = STRAYS.format(folder=str(tmp_path)) + "while True: time.sleep(1)\n"
     file.write_text(source, encoding="utf-8")
     run = [sys.executable, "-m", "steps.step23", str(file)]
-    with subprocess.Popen(run, cwd=ROOT, stderr=subprocess.DEVNULL) as program:
+    # Whoever started the tests may have these signals ignored (nohup, &).
+    heeded = signal.signal(ended, signal.SIG_DFL)
+    program = subprocess.Popen(run, cwd=ROOT, stderr=subprocess.DEVNULL)
+    signal.signal(ended, heeded)
+    try:
         processes = started(tmp_path)
         assert len(processes) == 4
         assert all(map(alive, processes))
         start = time.monotonic()
         program.send_signal(ended)
         code = program.wait(30)
+    finally:
+        program.kill()
+        program.wait()
     assert time.monotonic() - start < 10
     assert code == (130 if ended == signal.SIGINT else -ended)
     assert gone(processes)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from program import PROGRAM, ROOT, Ran, command, main, one_step
+from program import PATIENCE, PROGRAM, ROOT, Ran, command, main, one_step, shell
 
 from steps import progress
 from steps.walk.order import titles
@@ -148,10 +148,9 @@ def test_one_form_of_a_step_at_a_time() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="a shell that can close files")
 def test_closed_files_are_no_error() -> None:
     for closed in (">&-", "<&-", "2>&- --follow cat"):
-        line = f"exec '{sys.executable}' -m steps.step2 {closed}"
-        ran = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True)
-        assert b"Traceback" not in ran.stdout + ran.stderr
-        assert ran.returncode == (2 if "cat" in closed else 0)
+        ran = shell(f'exec "$@" {closed}', "-m", "steps.step2")
+        assert "Traceback" not in ran.out + ran.err
+        assert ran.code == (2 if "cat" in closed else 0)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell that can close files")
@@ -160,11 +159,7 @@ def test_closed_files_are_no_error() -> None:
     [("<&-", "closed"), ("0>/dev/null", "descriptor")],
 )
 def test_answers_that_cannot_be_read(stdin: str, why: str) -> None:
-    line = f"exec '{sys.executable}' -m steps.step2 --predict {stdin}"
-    done = subprocess.run(
-        ["sh", "-c", line], cwd=ROOT, capture_output=True, encoding="utf-8"
-    )
-    ran = Ran(done.returncode, done.stdout, done.stderr)
+    ran = shell(f'exec "$@" {stdin}', "-m", "steps.step2", "--predict")
     refused(ran, "--predict: standard input", why)
 
 
@@ -279,7 +274,7 @@ def test_what_the_download_needs_is_missing(tmp_path: Path) -> None:
 
 def test_another_torch_is_told_once() -> None:
     pretend = "from steps.pytorch import torch; torch.__version__ = '2.6.0+cpu'"
-    ran = command("-c", f"{pretend}; from steps.walk.command import main; main([])")
+    ran = command("-c", f"{pretend}; from steps.command import main; main([])")
     assert ran.code == 0
     note = "note: the published numbers are from torch 2.13.0; this is 2.6.0+cpu\n"
     assert ran.err == note
@@ -462,6 +457,7 @@ def test_a_console_that_lacks_a_character(encoding: str) -> None:
         capture_output=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=PATIENCE,
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert 'where "bank" is the input' in ran.stdout.decode(encoding)

@@ -7,22 +7,19 @@ Modules with a fault, and right ones in many styles, are in attention_cases/.
 import json
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from cases import line_of, samples
+from program import ROOT, command
 
 from steps.attention import CausalAttention, MultiHeadAttention, SelfAttention_v2
 from steps.debugger import diagnose
 from steps.debugger.command import check, split_target
 from steps.debugger.examine import examine_file
 from steps.pytorch import nn, torch
-
-ROOT = Path(__file__).parent.parent
 
 # Two right modules to break here and to hold in other ways.
 APART = samples()["apart"].source
@@ -235,17 +232,14 @@ def test_the_command_and_its_exit_codes(tmp_path):
     wrong.write_text(PACKED.replace("s * self.scale", "s"))
 
     def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "steps.step23", *map(str, arguments)],
-            cwd=ROOT, capture_output=True, text=True,
-        )  # fmt: skip
+        return command("-m", "steps.step23", *map(str, arguments))
 
-    done = run(right)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "no fault" in done.stdout
-    done = run("--quiet", "--json", right, f"{wrong}:Attention")
-    assert (done.returncode, done.stderr) == (1, "")
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    ran = run(right)
+    assert (ran.code, ran.err) == (0, "")
+    assert "no fault" in ran.out
+    ran = run("--quiet", "--json", right, f"{wrong}:Attention")
+    assert (ran.code, ran.err) == (1, "")
+    rows = [json.loads(line) for line in ran.out.splitlines()]
     wanted = {
         "file",
         "verdict",
@@ -259,10 +253,10 @@ def test_the_command_and_its_exit_codes(tmp_path):
     assert all(wanted | {"message", "trace"} <= set(row) for row in rows)
     assert rows[1]["file"] == str(wrong)
     assert rows[1]["kind"] == "scale"
-    assert run(tmp_path / "none.py").returncode == 2
-    done = run("--timeout", "soon", right)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
+    assert run(tmp_path / "none.py").code == 2
+    ran = run("--timeout", "soon", right)
+    assert ran.code == 2
+    assert len(ran.err.splitlines()) == 1
 
 
 def test_trace_rows_hold_the_numbers():

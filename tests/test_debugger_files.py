@@ -13,11 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from program import PROGRAM, ROOT, command
+from program import PATIENCE, PROGRAM, ROOT, command
 
 from steps.debugger import contain, diagnose
 from steps.debugger.apart import FORKS
@@ -184,10 +185,9 @@ def test_files_without_end(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(RIGHT)
     order = ["silent", "endless", "empty", "right", "told", "right"]
     names = [str(tmp_path / f"{name}.py") for name in order]
-    writing = threading.Thread(target=(tmp_path / "told.py").write_text, args=[RIGHT])
-    writing.start()
+    told = (tmp_path / "told.py").write_text
+    threading.Thread(target=told, args=[RIGHT], daemon=True).start()
     ran = command("-m", "steps.step23", "--json", "--timeout", "5", *names)
-    writing.join()
     found = [json.loads(line) for line in ran.out.splitlines()]
     assert [one["verdict"] for one in found] == ["cannot tell"] * 3 + ["no fault"] * 3
     said = [one["message"] for one in found]
@@ -205,7 +205,7 @@ def test_names_that_no_terminal_should_be_given(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "steps.step23", "--build", "x", *files]
     for extra in ([], ["--json"]):
         done = subprocess.run(
-            [*run, *extra], cwd=ROOT, capture_output=True, check=False
+            [*run, *extra], cwd=ROOT, capture_output=True, timeout=PATIENCE
         )
         assert (done.returncode, done.stderr) == (2, b"")
         shown = done.stdout.decode("ascii")
@@ -236,19 +236,16 @@ def test_two_threads_at_once(
 ) -> None:
     """Each gets its report, and what is printed afterwards is seen."""
     streams = sys.stdout, sys.stderr, sys.stdin
-    started, found = threading.Barrier(2), []
+    modules = [attention(tmp_path, lambda: print(time.sleep(0.01))) for _ in range(2)]
+    both = threading.Barrier(2)
 
-    def run() -> None:
-        module = attention(tmp_path, lambda: print(time.sleep(0.01)))
-        started.wait()
-        found.append(diagnose(module))
+    def run(module: nn.Module) -> str:
+        both.wait(60)
+        return diagnose(module).verdict
 
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [one.verdict for one in found] == ["no fault"] * 2
+    with ThreadPoolExecutor() as together:
+        verdicts = list(together.map(run, modules))
+    assert verdicts == ["no fault"] * 2
     assert (sys.stdout, sys.stderr, sys.stdin) == streams
     print("seen")
     assert capsys.readouterr().out == "seen\n"
@@ -416,7 +413,7 @@ MAINS: list[Callable[[], Any]] = [
 
 
 def command_main(argv: list[str]) -> None:
-    from steps.walk.command import main
+    from steps.command import main
 
     main(argv)
 

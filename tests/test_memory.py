@@ -47,7 +47,8 @@ def test_torch_does_not_fit(megabytes: int) -> None:
 def test_a_long_text_does_not_fit(flags: list[str], tmp_path: Path) -> None:
     if flags == ["--page"]:
         flags = ["--page", str(tmp_path / "page.html")]
-    ran = limited("RLIMIT_AS", 900 * 2**20, PROGRAM, "--text", LONG, *flags)
+    most = 900 * 2**20
+    ran = limited("RLIMIT_AS", most, PROGRAM, "--quiet", "--text", LONG, *flags)
     tokens = f"{2 * 1500 + 1:,} tokens"  # the last space is one
     told(ran, "not enough memory", tokens, "2 heads", "MB", "a shorter --text")
     assert "Traceback" not in ran.out

@@ -1,13 +1,12 @@
 """A notebook, run as a reader of the book runs one: steps and findings in its cells."""
 
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from program import ROOT
+from program import ROOT, command
 
 from steps import show
 
@@ -140,5 +139,5 @@ def test_the_styles_of_a_cell_stay_in_it(outputs: list[Any]) -> None:
 
 def test_importing_steps_stays_light() -> None:
     loaded = "import sys, steps; sys.exit(bool({'torch', 'argparse'} & {*sys.modules}))"
-    assert subprocess.run([sys.executable, "-c", loaded], cwd=ROOT).returncode == 0
+    assert command("-c", loaded).code == 0
     assert Path(sys.modules["steps"].__file__ or "").name == "__init__.py"

@@ -1,13 +1,10 @@
 """Guessing shapes: whole sessions, scripted as through a pipe."""
 
 import io
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
-from program import PROGRAM, ROOT
+from program import PROGRAM, command
 
 from steps.walk.command import parser, settings
 from steps.walk.predict import predict
@@ -142,33 +139,19 @@ def test_the_whole_walk_answered_right(walk_document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[PROGRAM, "--predict"], ["-m", "steps.step15", "--predict"]]
+    "arguments", [[PROGRAM, "--predict"], ["-m", "steps.step15", "--predict"]]
 )
-def test_through_a_pipe(command: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, *command],
-        input="s\ns\n",
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "0 of 2 shapes right at the first try" in done.stdout
+def test_through_a_pipe(arguments: list[str]) -> None:
+    ran = command(*arguments, given=b"s\ns\n")
+    assert (ran.code, ran.err) == (0, "")
+    assert "0 of 2 shapes right at the first try" in ran.out
 
 
 def test_bytes_that_are_no_text_are_a_wrong_answer() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "steps.step15", "--predict"],
-        input=b"\xff\n1 4 6\n",
-        cwd=ROOT,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"Write a shape" in done.stdout or b"is no size" in done.stdout
-    assert b"1 of 1 shapes right" in done.stdout
+    ran = command("-m", "steps.step15", "--predict", given=b"\xff\n1 4 6\n")
+    assert (ran.code, ran.err) == (0, "")
+    assert "Write a shape" in ran.out or "is no size" in ran.out
+    assert "1 of 1 shapes right" in ran.out
 
 
 def test_other_sizes() -> None:

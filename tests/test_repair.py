@@ -1,6 +1,5 @@
 """Repairs, proved by plain loops and PyTorch's own attention: see loops.py."""
 
-import linecache
 from contextlib import contextmanager
 
 import pytest
@@ -10,14 +9,11 @@ from loops import fails
 
 from steps.debugger.arguments import Sizes
 from steps.debugger.build import build
-from steps.debugger.case import Case, make_case
+from steps.debugger.case import make_case
 from steps.debugger.examine import fitted
 from steps.debugger.load import classes_in, contained, import_file, ordered
-from steps.debugger.program import functions_of
-from steps.debugger.readings import Given, outputs
-from steps.debugger.repair import RightOutput, find
+from steps.debugger.repair import find
 from steps.debugger.ways import best_way
-from steps.pytorch import nn, torch
 
 
 @contextmanager

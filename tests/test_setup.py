@@ -45,7 +45,7 @@ def test_make_step_with_a_number_that_is_no_step(number: str) -> None:
 def test_make_alone_tells_every_target() -> None:
     alone = make()
     assert (alone.returncode, alone.stderr) == (0, "")
-    for target in ("run", "step", "page", "test", "lint", "bench"):
+    for target in ("run", "step", "page", "test", "quick", "lint", "bench"):
         assert f"make {target} " in alone.stdout
 
 

@@ -2,30 +2,16 @@
 
 import os
 import re
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from program import PROGRAM, ROOT, Ran, command, main
+from program import PROGRAM, Ran, command, main, shell
 
 posix = pytest.mark.skipif(os.name == "nt", reason="a POSIX shell")
 
 SUMS = [PROGRAM, "--steps", "15"]
-
-
-def shell(script: str, *arguments: str, **environment: str) -> Ran:
-    """A line of sh in which "$@" is Python with these arguments."""
-    done = subprocess.run(
-        ["sh", "-c", script, "sh", sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "", **environment},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

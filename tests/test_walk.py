@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from program import PROGRAM, ROOT, Ran, command, document, main, one_step
+from program import PROGRAM, ROOT, Ran, as_main, command, document, main, one_step
 
 from steps.walk.order import titles
 
@@ -71,7 +71,7 @@ def test_whole_run_is_quiet_and_every_check_holds(whole_run: Ran) -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_one_step_is_its_block_of_the_whole_run(number: int, whole_run: Ran) -> None:
-    alone = command("-m", f"steps.step{number}")
+    alone = as_main(number)
     assert (alone.code, alone.err) == (0, "")
     assert from_heading(alone.out) + "\n" == blocks(whole_run.out)[number]
 

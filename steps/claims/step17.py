@@ -84,9 +84,9 @@ def biases(head_queries, head_keys, masked, seed, D):
         scores = (q @ k.mT / D**0.5).masked_fill(hidden, -torch.inf)
         return torch.softmax(scores, dim=-1)
 
-    plain = weights(head_queries, head_keys)
-    yield plain, weights(head_queries, head_keys + bias)
-    yield plain, weights(head_queries + bias, head_keys)
+    unbiased = weights(head_queries, head_keys)
+    yield unbiased, weights(head_queries, head_keys + bias)
+    yield unbiased, weights(head_queries + bias, head_keys)
 
 
 def checks(
@@ -117,12 +117,12 @@ def checks(
         "scaled_dot_product_attention, where True may attend, agrees at ~causal_mask",
         close(head_attention_weights @ head_values, fused, atol=1e-4),
     )
-    (plain, keys), _ = biases(head_queries, head_keys, masked, seed, D)
+    (unbiased, keys), _ = biases(head_queries, head_keys, masked, seed, D)
     bias, weights = head_values[0, 0, 0], head_attention_weights
     added = weights @ (head_values + bias)
     yield (
         "a bias of the keys changes no weight, one of the values is added to contexts",
-        close(keys, plain, atol=1e-4)
+        close(keys, unbiased, atol=1e-4)
         and close(added, weights @ head_values + bias, atol=1e-4),
     )
     if T > 1:

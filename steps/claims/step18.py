@@ -45,12 +45,12 @@ def notes(
     if dropout:
         draws = drawn(head_attention_weights, mha_dropout, follow, seed)
         mean = (draws @ head_values[0, 0, : follow + 1]).mean(dim=0)
-        plain = head_attention_weights[0, 0, follow] @ head_values[0, 0]
+        undropped = head_attention_weights[0, 0, follow] @ head_values[0, 0]
         lost = int((draws == 0).all(dim=-1).sum())
         yield (
             "head_contexts",
             f'Why drop whole weights? Over {DRAWS:,} draws "{inputs[follow]}"\'s mean '
-            f"context in head 1 begins {mean[0]:.4f}, undropped {plain[0]:.4f}; in "
+            f"context in head 1 begins {mean[0]:.4f}, undropped {undropped[0]:.4f}; in "
             f"{lost:,} the row lost every weight, {dropout:g}**{follow + 1} of them "
             f"expected: {DRAWS * dropout ** (follow + 1):,.0f}.",
         )
@@ -90,9 +90,11 @@ def checks(
         close(head_contexts, torch.stack(own, dim=1), atol=1e-4),
     )
     draws = drawn(head_attention_weights, mha_dropout, follow, seed)
-    found, plain = draws.mean(dim=0), head_attention_weights[0, 0, follow, : follow + 1]
-    error = 6 * plain * (dropout / (1 - dropout) / DRAWS) ** 0.5  # six standard errors
-    off = (found - plain).abs() - error - 1e-6
+    weights = head_attention_weights[0, 0, follow, : follow + 1]
+    found = draws.mean(dim=0)
+    # Six standard errors.
+    error = 6 * weights * (dropout / (1 - dropout) / DRAWS) ** 0.5
+    off = (found - weights).abs() - error - 1e-6
     yield (
         f"the mean of {DRAWS:,} draws of dropout is the undropped row",
         Outcome(bool((off <= 0).all()), f"off by {off.max().item():.3g} too much"),

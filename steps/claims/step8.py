@@ -27,14 +27,14 @@ def notes(x, W_query, one_query, one_scores, follow, D, seed):
         "spread of dot products grows with the root of their width, and softmax of "
         "widely spread scores is nearly all or nothing. Of 512 random pairs each:",
     )
-    spread, divided = ["standard deviation of q . k"], ["divided by the root"]
+    deviations, divided = ["standard deviation of q . k"], ["divided by the root"]
     with seeded(seed):
         for width in WIDTHS:
             sums = (torch.randn(512, width) * torch.randn(512, width)).sum(dim=-1)
-            spread.append(f"{sums.std().item():.2f}")
+            deviations.append(f"{sums.std().item():.2f}")
             divided.append(f"{sums.std().item() / width**0.5:.2f}")
     header = ("width", *map(str, WIDTHS))
-    yield "one_weights", Table(header, (tuple(spread), tuple(divided)))
+    yield "one_weights", Table(header, (tuple(deviations), tuple(divided)))
 
 
 def checks(x, W_query, one_query, one_weights, inputs, follow, D):

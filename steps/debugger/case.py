@@ -140,7 +140,8 @@ class Case:
 
     def arguments(self, module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
         """What forward is given for x (B, T, d_in), in the form that it takes."""
-        return replaced(*self.how(module, x), x, self.form.given(x))
+        args, kwargs = self.how(module, x)
+        return replaced(args, kwargs, x, self.form.given(x))
 
     def forward(self, module: nn.Module, x: torch.Tensor) -> Any:
         """What it returns; its first tensor as (sequences, tokens, features)."""
@@ -246,7 +247,10 @@ class Case:
         def how(module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
             args, kwargs = self.how(module, x)
             bound = inspect.signature(module.forward).bind(*args, **kwargs)
-            made = {name: self.turned(make(x)) for name, make in more.items()}
+            made = {name: make(x) for name, make in more.items()}
+            for name, value in made.items():
+                if isinstance(value, torch.Tensor) and x.dim() == 3:
+                    made[name] = self.turned(value)
             return arranged(module, {**bound.arguments, **made})
 
         return self.again(", ".join([self.said, *more]), how)

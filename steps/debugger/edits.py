@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MethodType
 from typing import Any
 
 from steps.debugger.program import Part, Program, Seen
+from steps.debugger.run import wrapped
 from steps.pytorch import nn, torch
 
 Span = tuple[int, int, int, int]  # first line, column, last line, column; in bytes
@@ -123,9 +125,11 @@ class Spot:
             return None
         try:
             with torch.no_grad():
-                return eval(text, {**self.outside, **self.scope, **(more or {})})
+                found = eval(text, {**self.outside, **self.scope, **(more or {})})
         except Exception:
             return None
+        hidden = isinstance(found, torch.Tensor) and wrapped(found)
+        return None if hidden else found  # no numbers are seen inside vmap
 
     def inner(self, node: ast.AST) -> dict[str, Any]:
         """What a comprehension around an expression names, for its first round."""
@@ -312,7 +316,7 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
     dims = len(shape) if shape else 4
     dims += called(node) in ("unsqueeze", "stack")
     given = [(a, whole(a)) for a in (*node.args, *(k.value for k in node.keywords))]
-    told = [(a, n) for a, n in given if n is not None and -dims <= n < dims]
+    told = [(a, n) for a, n in given if n is not None]
     kind = "softmax" if "softmax" in called(node).lower() else moved(at, node)
     if called(node) in ("transpose", "swapaxes", "swapdims") and len(told) == 2:
         (a, m), (b, n) = told
@@ -356,6 +360,8 @@ def sizes_in_another_order(node: Any, at: Spot) -> Iterator[Found]:
         return
     texts, kind = [at.text(a) for a in row], moved(at, node)
     n = len(row)
+    for size in row if "-1" not in texts and called(node) != "expand" else ():
+        yield 1.3, kind, ("rest", at.text(size)), [at.put(size, "-1")]
     place = *span(row[0])[:2], *span(row[-1])[2:]
     end = end_of(node)
     for order in itertools.permutations(range(n)):
@@ -406,8 +412,16 @@ def renamed(func: ast.Attribute, new: str) -> tuple[Span, str]:
 def axes_exchanged(node: Any, at: Spot) -> Iterator[Found]:
     """One exchange of axes more, at any tensor."""
     shape = at.shape(node)
-    if shape is None or not 2 <= len(shape) <= 4 or at.value(node).dtype == torch.bool:
+    if shape is None or not 2 <= len(shape) <= 5 or at.value(node).dtype == torch.bool:
         return
+    if at.value(node).is_floating_point() and len(shape) > 2:
+        for axis in range(len(shape)):
+            new = f"{at.safe(node)}.softmax(dim={axis})"
+            yield 1.9, "softmax", ("softmax", axis), [at.put(node, new)]
+    if len(shape) == 5 and node is getattr(at.statement, "value", None):
+        for order in itertools.permutations(range(5)):
+            new = at.safe(node) + mover(list(order))
+            yield 1.8, moved(at, node), order, [at.put(node, new)]
     for i, j in itertools.combinations(range(len(shape)), 2):
         if shape[i] > 1 or shape[j] > 1:
             new = f"{at.safe(node)}.transpose({i}, {j})"
@@ -419,8 +433,9 @@ def heads_joined(node: Any, at: Spot) -> Iterator[Found]:
     shape = at.shape(node)
     if shape is not None and len(shape) == 4 and at.value(node).is_floating_point():
         text = at.safe(node)
-        for new in (f"{text}.flatten(2)", f"{text}.transpose(1, 2).flatten(2)"):
-            yield 1.4, "merge", (new[-26:],), [at.put(node, new)]
+        cost = 1.3 if node is getattr(at.statement, "value", None) else 1.6
+        for more_ in (".flatten(2)", ".transpose(1, 2).flatten(2)"):
+            yield cost, "merge", (more_,), [at.put(node, text + more_)]
 
 
 def left_out(node: Any, at: Spot) -> Iterator[Found]:
@@ -502,6 +517,10 @@ def fills(node: Any, at: Spot) -> Iterator[Found]:
     if called(node) in ("triu", "tril"):
         given = (*node.args, *(k.value for k in node.keywords))
         told = [a for a in given if type(at.value(a)) is int]
+        for step in ("+ 1", "- 1"):
+            if told and whole(told[-1]) is None:
+                new = f"{at.text(told[-1])} {step}"
+                yield 1.0, "mask", (step,), [at.put(told[-1], new)]
         for diagonal in (-1, 0, 1):
             if told and at.value(told[-1]) != diagonal:
                 yield 1.0, "mask", (diagonal,), [at.put(told[-1], str(diagonal))]
@@ -550,10 +569,14 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
     if not is_square(at, node) or not at.value(node).is_floating_point():
         return
     text, cost = at.safe(node), 1.4 if is_product(node) else 1.65
+    for name, layer in at.known.items():
+        if isinstance(layer, nn.Dropout):
+            new = f"{name}({at.text(node)})"
+            yield 1.5, "dropout", (name,), [at.put(node, new)]
     for width in at.head_width[:1]:
         yield cost, "scale", ("/",), [at.put(node, f"{text} / {width} ** 0.5")]
         yield 1.7, "scale", ("*",), [at.put(node, f"{text} * {width} ** 0.5")]
-    future = f"torch.ones_like({at.text(node)}, dtype=torch.bool).triu(1)"
+    future = f"{text}.new_ones({text}.shape[-2:]).triu(1).bool()"
     named = [t for t, v in at.known.items() if masking(v, at.T)]
     for mask in (*named, future):
         own = at.known.get(mask)
@@ -567,7 +590,12 @@ def more(node: Any, at: Spot) -> Iterator[Found]:
         if mask != future:
             new = f"{text}.masked_fill(~{word}, {INF})"
             yield 1.7, "mask", ("fill not",), [at.put(node, new)]
-    yield 1.7, "softmax", ("softmax",), [at.put(node, f"{text}.softmax(dim=-1)")]
+    yield (
+        cost + 0.05,
+        "softmax",
+        ("softmax",),
+        [at.put(node, f"{text}.softmax(dim=-1)")],
+    )
     new = f"{text} / {text}.sum(dim=-1, keepdim=True)"
     yield 1.8, "softmax", ("normal",), [at.put(node, new)]
 
@@ -598,12 +626,21 @@ def other_names(node: Any, at: Spot) -> Iterator[Found]:
     if not isinstance(node.ctx, ast.Load):
         return
     text, value = at.text(node), at.value(node)
+    if isinstance(value, MethodType) and isinstance(node, ast.Attribute):
+        for part in at.program.parts:  # another method of the same object
+            owner, name = node.value, part.node.name
+            if hasattr(value.__self__, name) and name[:2] != "__" and name != node.attr:
+                new = f"{at.text(owner)}.{name}"
+                yield 1.4, "projection", (name,), [at.put(node, new)]
     if not isinstance(value, torch.Tensor | nn.Module | int) or text == "self":
         return
     for other, instead in at.known.items():
         if other == text or instead is value or not exchangeable(at, value, instead):
             continue
         cost = 1.2 if alike(text, other, at) else 1.5
+        cost += 0.1 * (
+            isinstance(value, nn.Module) and type(value) is not type(instead)
+        )
         yield cost, name_kind(value, at, node), (other,), [at.put(node, other)]
     if type(value) is int:
         for width in at.head_width[:1]:
@@ -635,7 +672,7 @@ def exchangeable(at: Spot, value: Any, other: Any) -> bool:
             other.shape == value.shape and torch.equal(other, value)
         )
     if isinstance(value, nn.Module):
-        return type(value) is type(other)
+        return isinstance(other, nn.Module) and other is not at.scope.get("self")
     return type(other) is type(value) is int and other != value
 
 
@@ -745,16 +782,22 @@ def flags(node: Any, at: Spot) -> Iterator[Found]:
     for keyword in node.keywords:
         if keyword.arg and not isinstance(keyword.value, ast.Constant):
             yield 1.3, "mask", (keyword.arg,), [at.put(keyword.value, "None")]
+        if keyword.arg == "dropout_p":
+            new = f"{at.text(keyword.value)} if self.training else 0.0"
+            yield 1.2, "dropout", ("eval",), [at.put(keyword.value, new)]
     name, given = called(node), {k.arg for k in node.keywords}
     if "scaled_dot_product" in name:
         for extra in ("is_causal=True", *(f"scale={w} ** -0.5" for w in at.head_width)):
             if extra.split("=")[0] not in given:
                 yield 1.2, "mask", (extra,), [last(node, extra)]
+    if name == "dropout" and "training" not in given and "self" in at.scope:
+        yield 1.1, "dropout", ("eval",), [last(node, "training=self.training")]
     if name == "MultiheadAttention" and "batch_first" not in given:
         yield 1.0, "constructor", ("batch_first",), [last(node, "batch_first=True")]
-    if isinstance(at.value(node.func), nn.MultiheadAttention) and at.length:
-        size = f"{at.length}, {at.length}"
-        future = f"attn_mask=torch.ones({size}, dtype=torch.bool).triu(1)"
+    fused = isinstance(at.value(node.func), nn.MultiheadAttention)
+    if fused and at.length and node.args:
+        size, of = f"{at.length}, {at.length}", at.safe(node.args[0])
+        future = f"attn_mask={of}.new_ones({size}).triu(1).bool()"
         if "attn_mask" not in given:
             yield 1.2, "mask", ("attn_mask",), [last(node, future)]
 
@@ -776,7 +819,7 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
     text = at.text(node)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         kind = call_kind(node.value, at)
-        for inner in (getattr(node.value.func, "value", None), *node.value.args):
+        for inner in (root_of(node.value), *node.value.args):
             if isinstance(inner, ast.Name) and at.shape(inner) is not None:
                 yield 0.9, kind, ("kept",), [at.put(node, f"{at.text(inner)} = {text}")]
         for name in at.missing if at.shape(node.value) is not None else ():
@@ -793,6 +836,13 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
     for call in ast.walk(node) if at.raised else ():
         if isinstance(call, ast.Call) and isinstance(at.value(call), tuple):
             yield 1.1, "output", ("first",), [at.put(call, f"{at.text(call)}[0]")]
+
+
+def root_of(node: ast.expr) -> ast.expr:
+    """What a chain of calls and attributes begins with."""
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node
 
 
 def through_layers(value: ast.expr, at: Spot) -> Iterator[Found]:
@@ -851,7 +901,7 @@ def layers_made(node: Any, at: Spot) -> Iterator[Found]:
         return
     numbers = {t: v for t, v in at.known.items() if type(v) is int and v > 1}
     widest = max(numbers.values(), default=0)
-    words = [*numbers]
+    words = [*numbers, *(f"{n} * {a}" for n in (2, 3) for a in numbers)]
     for (a, m), (b, n) in itertools.combinations(numbers.items(), 2):
         if m * n <= widest * 3:
             words.append(f"{a} * {b}")
@@ -868,10 +918,28 @@ def layers_made(node: Any, at: Spot) -> Iterator[Found]:
 
 
 RULES: tuple[Rule, ...] = (
-    other_axes, sizes_in_another_order, moved_first, axes_exchanged, left_out, twins,
-    masks, scales, more, other_names, letters, operators, operands, indices, flags,
-    conditions, statements, siblings, layers_made,
-)  # fmt: skip
+    other_axes,
+    sizes_in_another_order,
+    moved_first,
+    axes_exchanged,
+    heads_joined,
+    left_out,
+    twins,
+    masks,
+    fills,
+    scales,
+    more,
+    other_names,
+    letters,
+    operators,
+    operands,
+    indices,
+    flags,
+    conditions,
+    statements,
+    siblings,
+    layers_made,
+)
 
 
 # ---------------------------------------------------------------- all of them

@@ -332,9 +332,7 @@ def good_nodes(run: Run, labels: dict[Node, Label]) -> set[Node]:
     return good
 
 
-def unfinished(
-    label: Label, heads: Heads, projected: bool, tokens_first: bool
-) -> str:
+def unfinished(label: Label, heads: Heads, projected: bool, tokens_first: bool) -> str:
     """What is returned in place of the output, "" where it is the output.
 
     projected: whether the joined contexts go through a layer of their own.

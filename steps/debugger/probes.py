@@ -11,9 +11,11 @@ from steps.debugger.case import Case, plainly
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, state_of
+from steps.debugger.settings.cache import in_parts
 from steps.debugger.settings.context import other_context
 from steps.debugger.settings.devices import first_reader, other_device
 from steps.debugger.settings.lengths import other_lengths
+from steps.debugger.settings.own_mask import own_mask
 from steps.debugger.settings.padding import padding
 from steps.debugger.settings.precision import (
     brain_precision,
@@ -21,6 +23,7 @@ from steps.debugger.settings.precision import (
     large_scores,
     single_precision,
 )
+from steps.debugger.settings.rotary import rotary
 from steps.debugger.settings.runs import NEAR, first_mask, same
 from steps.debugger.settings.training import dropout_rate, train_mode
 from steps.debugger.settings.untried import untried
@@ -311,7 +314,10 @@ PROBES: tuple[Probe, ...] = (
     other_device,
     other_lengths,
     large_scores,
+    own_mask,
+    rotary,
     other_context,
+    in_parts,
     padding,
     bias_flag,
     width_not_divisible,

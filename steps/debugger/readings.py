@@ -48,6 +48,8 @@ class Given:
     padding: torch.Tensor | None = None  # (B, S) of two numbers, the larger one seen
     heads: tuple[torch.Tensor, ...] = ()  # q, k and v themselves, (B, T, H, D)
     bases: tuple[float, ...] = ()  # of rotary positions, if there may be any
+    window: int = 0  # how many tokens a causal one sees, itself included; 0: all
+    thin: Callable[[torch.Tensor], torch.Tensor] | None = None  # in dropout's place
 
 
 @dataclass
@@ -105,8 +107,10 @@ def units(x: torch.Tensor, weights: dict[str, torch.Tensor]) -> list[Unit]:
     for path, tensor in weights.items():
         weight = flat(tensor)
         for side in range(weight.dim()) if 2 <= weight.dim() <= 4 else ():
-            if weight.shape[side] != x.shape[-1]:
-                continue
+            square = weight.dim() == 2 and weight.shape[0] == weight.shape[1]
+            layer = path.endswith(".weight") and square and not side
+            if weight.shape[side] != x.shape[-1] or layer:
+                continue  # a layer's weight reads x by its second axis
             value = torch.tensordot(x, weight, ([2], [side])).flatten(2)
             bias = bias_of(path, weights, value.shape[-1])
             value = value if bias is None else value + bias
@@ -194,8 +198,10 @@ def packed(found: list[Unit], others: list[Unit], H: int) -> Iterator[Heads]:
             continue
         if one.paths != both.paths and len(both.letters) != 1:
             yield from pair_packed(one, both, H)
+    alone = len({unit.paths for unit in found}) < 3  # it, and the output's
     for unit in found if found is others else ():
-        yield from few_packed(unit, H)
+        if unit.letters or alone:
+            yield from few_packed(unit, H)
 
 
 def pair_packed(one: Unit, both: Unit, H: int) -> Iterator[Heads]:
@@ -246,13 +252,15 @@ def joined(heads: Heads, causal: bool, given: Given) -> torch.Tensor:
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if causal:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool)
-        future = future.triu(1 + k.shape[2] - q.shape[2])
-        scores = scores.masked_fill(future, -torch.inf)
+        ahead = k.shape[2] - q.shape[2]
+        gone = future.tril(ahead - given.window) if given.window else ~future
+        scores = scores.masked_fill(future.triu(1 + ahead) | gone, -torch.inf)
     if given.padding is not None:
         hidden = given.padding == given.padding.amin(1, keepdim=True)
         hidden &= given.padding != given.padding.amax()
         scores = scores.masked_fill(hidden[:, None, None], -torch.inf)
-    contexts = scores.softmax(-1) @ v
+    weights = scores.softmax(-1)
+    contexts = (weights if given.thin is None else given.thin(weights)) @ v
     order = (0, 2, 3, 1) if heads.layout == "DH" else (0, 2, 1, 3)
     return contexts.permute(order).flatten(2)
 
@@ -417,36 +425,31 @@ def after_a_layer(
 class Outputs:
     """The outputs of every reading for one input, to be looked up by their numbers."""
 
-    rows: dict[tuple[int, ...], list[tuple[float, Reading, torch.Tensor]]] = field(
+    rows: dict[tuple[int, ...], list[tuple[Reading, torch.Tensor]]] = field(
         default_factory=dict
     )
+    keys: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
 
     def add(self, reading: Reading, value: torch.Tensor) -> None:
-        shape = tuple(value.shape)
-        row = float((value * marks(shape)).sum()), reading, value
-        self.rows.setdefault(shape, []).append(row)
+        self.rows.setdefault(tuple(value.shape), []).append((reading, value))
 
-    def __iter__(self) -> Iterator[tuple[Reading, torch.Tensor]]:
-        for rows in self.rows.values():
-            yield from ((reading, value) for _, reading, value in rows)
-
-    def find(self, output: torch.Tensor) -> list[tuple[Reading, float]]:
+    def find(self, output: torch.Tensor) -> dict[Reading, float]:
         """The readings that have this output, and the largest difference to each."""
         shape = tuple(output.shape)
         if shape not in self.rows or not output.is_floating_point():
-            return []
+            return {}
+        if shape not in self.keys:  # a number for each, by which it is known
+            sums = [(value * marks(shape)).sum() for _, value in self.rows[shape]]
+            self.keys[shape] = torch.stack(sums)
         output = output.detach().double()
-        sum_ = float((output * marks(shape)).sum())
-        if not abs(sum_) < float("inf"):
-            return []
-        found = []
-        for key, reading, value in self.rows[shape]:
-            near = NEAR * (1 + float(value.abs().max()))
-            if abs(key - sum_) > near * output.numel():
-                continue
-            apart = float((output - value).abs().max())
-            if apart <= near:
-                found.append((reading, apart))
+        near = NEAR * (1 + float(output.abs().max()))
+        apart = (self.keys[shape] - (output * marks(shape)).sum()).abs()
+        found = {}
+        for place in (apart <= near * output.numel()).nonzero().flatten().tolist():
+            reading, value = self.rows[shape][place]
+            most = float((output - value).abs().max())
+            if most <= near:
+                found.setdefault(reading, most)
         return found
 
 
@@ -520,6 +523,8 @@ def with_sum(
     for name, value in inputs:
         for reading, y in attend(replace(given, x=value), rest, heads, modes):
             yield replace(reading, around=name), y
+            if given.thin is not None:
+                yield replace(reading, around=f"{name} dropped".strip()), given.thin(y)
             if y.shape == x.shape:
                 yield replace(reading, around=f"{name} sum".strip()), x + y
 
@@ -542,8 +547,10 @@ def outputs(
         if not norms and value.shape == given.x.shape:
             summed_up = replace(reading, around="sum", usual=False)
             made.add(summed_up, value + given.x)
-    if not made.rows and given.source is None:
+    few = sum(t.dim() > 1 for t in weights.values()) < 6
+    if few and given.source is None:
+        usual = not made.rows
         for inner, rest in after_a_layer(given, weights):
             for reading, value in attend(inner, rest, heads, modes):
-                made.add(reading, value)
+                made.add(replace(reading, usual=reading.usual and usual), value)
     return made

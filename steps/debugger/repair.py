@@ -1,11 +1,12 @@
 """Repair, proved by running it: the change of the reader's text that mends a module."""
 
+import contextlib
 import itertools
 import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ from steps.debugger.run import is_weight, state_of
 from steps.debugger.ways import ways
 from steps.pytorch import nn, torch
 from steps.walk.recorder import tensors_in
+
+TorchFunctionMode = torch.overrides.TorchFunctionMode
 
 MORE = 0.3  # by how much another repair may cost more than the best to be looked for
 
@@ -93,6 +96,52 @@ def inputs_of(case: Case, fixed: bool = False) -> list[torch.Tensor]:
     return made
 
 
+def thin(weights: torch.Tensor) -> torch.Tensor:
+    """What stands for dropout: it tells one tensor from another in any arrangement."""
+    return weights * weights
+
+
+class Thinned(TorchFunctionMode):
+    """Dropout that acts is `thin` inside: where it stands shows in the numbers."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "dropout":
+            given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+            acts = given.get("training", True) and given.get("p", 0.5) > 0
+            return thin(given["input"]) if acts else given["input"]
+        if name == "scaled_dot_product_attention":
+            return attention_with_dropout(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def attention_with_dropout(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """torch's scaled_dot_product_attention, with `thin` for its dropout."""
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if enable_gqa or (is_causal and attn_mask is not None):
+        raise ValueError("not told apart here")
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    weights = scores.softmax(-1)
+    return (thin(weights) if dropout_p > 0 else weights) @ value
+
+
 @dataclass
 class Trial:
     """One input: what forward is given, and what that means for attention."""
@@ -108,7 +157,11 @@ class Trial:
         torch.default_generator.manual_seed(1)
         args = tuple(cloned(value) for value in self.args)
         kwargs = {name: cloned(value) for name, value in self.kwargs.items()}
-        with torch.no_grad():
+        module.train(self.given.thin is not None)
+        with (
+            torch.no_grad(),
+            Thinned() if self.given.thin else contextlib.nullcontext(),
+        ):
             result = opened(module(*args, **kwargs), self.shown)
             out = next(tensors_in(result), None)
         return None if out is None else self.turn(out)
@@ -140,6 +193,8 @@ def channels_last(out: torch.Tensor) -> torch.Tensor:
 
 def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
     """How forward is called with x, or with what the reader gives it instead."""
+    if not case.form.plain and x.dim() == 3:
+        return trial_in_form(case, case.form.laid(x))
     args, kwargs = case.how(case.module, x)
     held = [t for t in tensors_in((args, kwargs)) if t.is_floating_point()]
     key = x.untyped_storage()._cdata
@@ -160,8 +215,22 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
         return Trial(args, kwargs, Given(main, heads=main.unbind(2)), as_they_are, main)
     sequences = main if main is x else turn(main)
     given = given_to(sequences, others, list(tensors_in((args, kwargs))))
-    given.bases = bases_of(case)
+    given.bases, given.window = bases_of(case), window_of(case)
     return Trial(args, kwargs, given, turn, main)
+
+
+def trial_in_form(case: Case, x: torch.Tensor) -> Trial:
+    """How forward is called with an image, channels first or packed."""
+    args, kwargs = case.arguments(case.module, x)
+    given = Given(x)
+    if case.form.packed:
+        layout = case.form.layouts()[0]
+        H = case.form.heads
+        sizes = {"3": 3, "H": H, "D": x.shape[-1] // (3 * H)}
+        parted = x.unflatten(-1, [sizes[a] for a in layout])
+        ordered = parted.permute(0, 1, *(2 + layout.index(a) for a in "3HD"))
+        given = Given(x, heads=ordered.unbind(2))
+    return Trial(args, kwargs, given, case.turned)
 
 
 def arrangement(case: Case, main: torch.Tensor) -> Callable:
@@ -186,6 +255,13 @@ def given_to(
         tuple(past) if len(past) == 2 and past[0].shape == past[1].shape else (),
         flags[0].long() if flags else None,
     )
+
+
+def window_of(case: Case) -> int:
+    """How many tokens a token may see, where the module has a window of them."""
+    own = vars(case.module).items()
+    sizes = [n for name, n in own if "window" in name.lower() and type(n) is int]
+    return sizes[0] if len(sizes) == 1 and sizes[0] > 0 else 0
 
 
 def bases_of(case: Case) -> tuple[float, ...]:
@@ -220,7 +296,8 @@ def weights_of(module: nn.Module) -> dict[str, torch.Tensor]:
 
 def layers_around(module: nn.Module) -> tuple[list[nn.Module], nn.Module | None, str]:
     """The norms, the layer after attention, if any, and the path of attention."""
-    norms = [m for m in module.modules() if "norm" in type(m).__name__.lower()]
+    kinds = re.compile(r"[^_].*norm", re.IGNORECASE)
+    norms = [m for m in module.modules() if kinds.fullmatch(type(m).__name__)]
     roles = [path for path in weights_of(module) if letters_of(path)]
     feed, inside = None, ""
     for name, child in module.named_children():
@@ -241,6 +318,7 @@ class RightOutput:
 
     case: Case
     modes: list[bool] = field(default_factory=list)
+    train: bool = False  # in train mode, where dropout acts on the weights only
     known: dict[tuple, Outputs] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -252,6 +330,8 @@ class RightOutput:
         if self.trials[0].runs(alone) and not self.trials[1].runs(alone):
             fixed = inputs_of(case, fixed=True)
             self.trials = [trial_of(case, x, n) for n, x in enumerate(fixed)]
+        for trial in self.trials if self.train else ():
+            trial.given.thin = thin
 
     def outputs(self, number: int, module: nn.Module) -> Outputs:
         """What its weights allow for one of the inputs."""
@@ -276,7 +356,7 @@ class RightOutput:
         out = self.trials[number].output(module)
         if out is None:
             return {}
-        return dict(self.outputs(number, module).find(out))
+        return self.outputs(number, module).find(out)
 
     def __call__(self, module: nn.Module) -> Proof | None:
         readings = self.found(0, module)
@@ -288,7 +368,7 @@ class RightOutput:
         if not readings or len(weights_of(module)) < self.count:
             return None
         best = min(readings, key=lambda r: (not r.usual, readings[r]))
-        rows = self.outputs(0, module)
+        rows = itertools.chain(*self.outputs(0, module).rows.values())
         expected = next(value for reading, value in rows if reading == best)
         return Proof(best, readings[best], expected, len(self.trials))
 
@@ -301,7 +381,8 @@ def right_output(case: Case) -> Accept:
     first = RightOutput(case)
     if case.run.error is None or case.asked_call is not None:
         return first
-    square = [way for way in ways(case) if way.mask and way.mask.shape == (case.T,) * 2]
+    size = case.T, case.T
+    square = [way for way in ways(case) if way.mask and way.mask.shape == size]
     others = [RightOutput(way, [True]) for way in square if way.said != case.said]
 
     def accept(module: nn.Module) -> Proof | None:
@@ -392,12 +473,15 @@ class Workshop:
         if self.make is not None:
             self.program.watch(self.rebuilt, self.seen)
             self.constructor = set(self.seen.scopes)
-        module = self.case.copied()
         try:
-            trial = trial_of(self.case, self.case.x, 0)
-            self.program.watch(lambda: trial.output(module), self.seen)
+            self.run_watched(self.seen)
         except Exception as error:
             self.raised = line_in(error, self.case.file.path)
+
+    def run_watched(self, seen: Seen) -> None:
+        """Run it, noting what is in scope; may raise what it raises."""
+        module, trial = self.case.copied(), trial_of(self.case, self.case.x, 0)
+        self.program.watch(lambda: trial.output(module), seen)
 
     def rebuilt(self) -> nn.Module:
         """The module made anew, with the weights of the one under examination."""
@@ -504,7 +588,7 @@ def find(
     if not search.found:
         search.through(pairs(singles))
     if not search.found and shop.raised is not None:
-        search.through(onward(search.further, singles))
+        search.through(onward(shop, search.further, width_of(case)))
     return sorted(search.found, key=lambda repair: (repair.cost, repair.line))
 
 
@@ -552,13 +636,25 @@ def pairs(singles: list[Edit]) -> list[Edit]:
     )
 
 
-def onward(further: list[tuple[int, Edit]], singles: list[Edit]) -> list[Edit]:
-    """A change after which it raises later, and another one at a later line."""
-    far = sorted(further, key=lambda row: (row[1].cost, -row[0]))[:20]
-    cheap = [edit for edit in singles if edit.cost <= 1.25]
-    return both(
-        (one, other) for _, one in far for other in cheap if other.line > one.line
-    )
+ARRANGED = {"moved_first", "sizes_in_another_order", "other_axes", "left_out"}
+
+
+def onward(shop: Workshop, further: list[tuple[int, Edit]], D: int) -> Iterator[Edit]:
+    """A change after which it raises later or no more, and one at a later line."""
+    far = sorted(further, key=lambda row: (-row[0], len(row[1].puts) == 1, row[1].cost))
+    for _, one in far[:15]:
+        lines, seen = applied(shop.program.lines, one), Seen()
+        with contextlib.suppress(Exception), shop.program.changed(lines):
+            shop.run_watched(seen)
+        last = max(span[2] for span, _ in one.puts)
+        rows = [
+            (one, other)
+            for spot in spots(shop.program, seen, None, shop.case.T, D)
+            if spot.statement.lineno > last
+            for other in edits(spot)
+            if other.cost <= 1.25 and other.like[2] in ARRANGED
+        ]
+        yield from both(rows)
 
 
 def both(rows: Iterable[tuple[Edit, Edit]]) -> list[Edit]:

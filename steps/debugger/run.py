@@ -14,22 +14,6 @@ from steps.walk.recorder import Call, Entry, Recorder, tensors_in
 from steps.walk.source import Place
 
 
-class Nowhere:
-    """The source of code that was never in a file or a notebook's cell."""
-
-    def names(self, place: Place) -> list[str]:
-        return []
-
-    def statement(self, place: Place) -> None:
-        return None
-
-    def text(self, at: tuple[int, ...]) -> str:
-        return ""
-
-
-NOWHERE = Nowhere()
-
-
 class Opaque(UserError):
     """There is a tensor whose numbers do not lie in a storage, one after the other."""
 
@@ -61,13 +45,10 @@ class Watcher(Recorder):
     """The recorder, for a reader's file: comments there are not held to ours."""
 
     def __init__(
-        self, *args: Any, replace: dict[int, torch.Tensor] | None = None, **more: Any
+        self, replace: dict[int, torch.Tensor] | None = None, **more: Any
     ) -> None:
-        super().__init__(*args, **more)
+        super().__init__(name_axes=False, **more)
         self._number = 0  # of the torch call
-        self.calls: dict[
-            int, list[int]
-        ] = {}  # id of an entry -> lines, outermost first
         self._replace = replace or {}
         self.numbers: dict[int, int] = {}  # id of an entry -> number of its last call
         # Calls of multi_head_attention_forward.
@@ -91,21 +72,10 @@ class Watcher(Recorder):
         self._follow_device(func, args, kwargs or {}, result)
         return self._replace.get(number, result)
 
-    def _record(self, frame: Any, callee: Any, call: Call) -> None:
+    def record(self, call: Call) -> None:
         for kind in filter(None, map(opaque, call.results)):
-            raise Opaque(f"line {self._place(frame).line} makes", kind)
-        super()._record(frame, callee, call)
-        lines = []
-        while frame is not None:
-            if frame.f_code.co_filename == self._first:
-                lines.append(frame.f_lineno)
-            frame = frame.f_back
-        for entry in self.entries[-len(call.results) :]:
-            self.calls[id(entry)] = lines[::-1]
-
-    def _source(self, file: str) -> Any:
-        found = super()._source(file)
-        return found if found.lines else NOWHERE
+            raise Opaque(f"line {call.place.line} makes", kind)
+        super().record(call)
 
     def _follow_device(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Which results would be on the CPU whatever device the module and x are on."""
@@ -141,9 +111,6 @@ class Watcher(Recorder):
                 self.fixed[id(tensor)] = tensor
             else:  # moved: on the CPU that may be the tensor itself
                 self.fixed.pop(id(tensor), None)
-
-    def _axes_of(self, *_: Any) -> Any:
-        return ()
 
 
 def wrapped(tensor: torch.Tensor) -> bool:
@@ -324,7 +291,7 @@ def record(
     link(run, watcher.entries, x, weights)
     for node in run.nodes:
         node.number = watcher.numbers.get(id(node.entry), 0)
-        node.calls = watcher.calls.get(id(node.entry), [])
+        node.calls = list(node.entry.way)
     return run
 
 

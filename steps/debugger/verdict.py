@@ -23,6 +23,7 @@ from steps.debugger.probes import (
 from steps.debugger.repair import Repair, find
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, place_of
+from steps.debugger.settings.rotary import rotary
 from steps.errors import UserError
 from steps.pytorch import torch
 from steps.walk.source import Place
@@ -43,9 +44,12 @@ def conclude(case: Case, quick: bool = False) -> Diagnosis:
     if other:
         raise UserError(other)
     result = of_run(case)
-    if result.verdict == "no fault":
-        fault = first_fault(case)
-        if fault is not None:
+    fault: Diagnosis | str | None = None
+    if result.verdict == "cannot tell":
+        fault = rotary(case)
+    if result.verdict == "no fault" or isinstance(fault, Diagnosis):
+        fault = fault or first_fault(case)
+        if isinstance(fault, Diagnosis):
             fault.trace, fault.proof = result.trace, fault.proof or SHOWN
             mark(fault)
             result = fault

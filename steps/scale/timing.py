@@ -390,7 +390,7 @@ def ratios(ways: list[str], length: int, times: dict, memory: Memory) -> Table:
 def amounts(ways: list[str], length: int, times: dict, memory: Memory) -> Table:
     rows = []
     for way in ways:
-        cells = [spread(times.get((way, kind), [])) for kind in KINDS]
+        cells = [milliseconds(times.get((way, kind), [])) for kind in KINDS]
         cells += [bytes_of(memory.get((way, kind, length))) for kind in KINDS]
         rows.append((way, *cells))
     return Table(
@@ -399,7 +399,7 @@ def amounts(ways: list[str], length: int, times: dict, memory: Memory) -> Table:
     )
 
 
-def spread(found: list[float]) -> str:
+def milliseconds(found: list[float]) -> str:
     if not found:
         return "-"
     low, middle, high = (1000 * s for s in (min(found), median(found), max(found)))

@@ -18,7 +18,7 @@ from steps.walk.sheets import CLASS_AXES
 if TYPE_CHECKING:
     from steps.walk.recorder import Entry
 
-NEAR = 1e-4  # of a sum of float32 weights
+ROUNDING = 1e-4  # of a sum of float32 weights
 
 
 class Meaning:
@@ -68,4 +68,4 @@ def sums_to_one(numbers: torch.Tensor, axis: int) -> bool:
     if numbers.dim() < -axis:
         return False
     sums = numbers.sum(dim=axis)
-    return bool(torch.allclose(sums, torch.ones_like(sums), atol=NEAR))
+    return bool(torch.allclose(sums, torch.ones_like(sums), atol=ROUNDING))

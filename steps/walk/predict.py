@@ -24,7 +24,7 @@ COUNTS = {
     "V": "ids of the vocabulary",
     "context_length": "positions there is room for",
 }
-LONGEST = 1000  # characters of an answer; what is longer is not typed by a reader
+LONGEST_ANSWER = 1000  # characters; what is longer is not typed by a reader
 HELP = "Answer like 1,4,2,3 or B T H D; h for a hint, s to skip, q to quit."
 AXES = "B counts sentences, T tokens, H heads, D numbers of one head."
 
@@ -175,74 +175,90 @@ def ask_all(
             if entry.statement != statement:
                 statement = entry.statement
                 print("\n" + statement, file=stdout)
-            if not ask(entry, sizes, stdin, stdout, score):
+            if not Question(entry, sizes, score, stdin, stdout).ask():
                 return
     score.over = True
 
 
-def ask(
-    entry: "Entry",
-    sizes: Mapping[str, int],
-    stdin: TextIO,
-    stdout: TextIO,
-    score: Score,
-) -> bool:
-    """Ask until the shape is right or skipped; False to quit."""
-    tips = lesson(entry)
-    axes = ", ".join(entry.axes)
-    shown = (
-        f"{entry.shape}" + (f"  axes ({axes})" if axes else "") + f", {entry.origin}"
-    )
-    tries = 0
+@dataclass
+class Question:
+    """The shape of one tensor, asked until it is right or skipped."""
 
-    def count() -> None:
-        """The reader has taken the question up."""
-        nonlocal tries
-        tries += 1
-        if tries == 1:
-            score.asked += 1
-            score.skipped += 1  # until it is answered
+    entry: "Entry"
+    sizes: Mapping[str, int]  # of the axes seen so far, by their letters
+    score: Score
+    stdin: TextIO
+    stdout: TextIO
+    tries: int = 0
 
-    def miss() -> None:
-        names = score.missed.setdefault(entry.function.strip("_"), [])
-        if entry.name not in names:
-            names.append(entry.name)
-
-    while True:
-        print(f"  shape of {entry.name}? ", end="", file=stdout, flush=True)
-        line = stdin.readline(LONGEST)
-        if not line or len(line) == LONGEST:
-            raise EOFError
-        answer = line.strip()
-        if not stdin.isatty():  # nobody has typed it on the screen
-            print(answer, file=stdout)
-        if answer.lower() in ("q", "quit"):
-            return False
-        if answer.lower() in ("h", "hint", "?"):
-            count()
-            miss()
-            say(tips["hint"], stdout)
-            continue
-        if answer.lower() in ("s", "skip"):
-            count()
-            miss()
-            print("  It is " + shown, file=stdout)
-            return True
-        guess, problem = read_shape(answer, entry, sizes)
-        if guess is None:
-            say(problem, stdout)
-            continue
-        count()
-        if guess == entry.shape:
-            score.skipped -= 1
-            if tries == 1:
-                score.right += 1
+    def ask(self) -> bool:
+        """Put the question; False to quit."""
+        tips, answered = lesson(self.entry), False
+        while not answered:
+            answer = self.read()
+            word = answer.lower()
+            if word in ("q", "quit"):
+                return False
+            if word in ("h", "hint", "?"):
+                self.miss()
+                say(tips["hint"], self.stdout)
+            elif answered := word in ("s", "skip"):
+                self.miss()
+                self.tell("It is")
             else:
-                score.late += 1
-            print("  Right: " + shown, file=stdout)
-            return True
-        miss()
-        say(difference(guess, entry, tips), stdout)
+                answered = self.judge(answer, tips)
+        return True
+
+    def read(self) -> str:
+        """A line of the reader's; EOFError where there is no more."""
+        prompt = f"  shape of {self.entry.name}? "
+        print(prompt, end="", file=self.stdout, flush=True)
+        line = self.stdin.readline(LONGEST_ANSWER)
+        if not line or len(line) == LONGEST_ANSWER:
+            raise EOFError
+        if not self.stdin.isatty():  # nobody has typed it on the screen
+            print(line.strip(), file=self.stdout)
+        return line.strip()
+
+    def judge(self, answer: str, tips: Mapping[str, Any]) -> bool:
+        """Whether the answer is the right shape; what is wrong with it is said."""
+        guess, problem = read_shape(answer, self.entry, self.sizes)
+        if guess is None:
+            say(problem, self.stdout)
+            return False
+        if guess != self.entry.shape:
+            self.miss()
+            say(difference(guess, self.entry, tips), self.stdout)
+            return False
+        self.count()
+        self.score.skipped -= 1
+        if self.tries == 1:
+            self.score.right += 1
+        else:
+            self.score.late += 1
+        self.tell("Right:")
+        return True
+
+    def count(self) -> None:
+        """The reader has taken the question up, or up again."""
+        self.tries += 1
+        if self.tries == 1:
+            self.score.asked += 1
+            self.score.skipped += 1  # until it is answered
+
+    def miss(self) -> None:
+        """A try that was not right: the operation is to be looked at again."""
+        self.count()
+        operation = self.entry.function.strip("_")
+        names = self.score.missed.setdefault(operation, [])
+        if self.entry.name not in names:
+            names.append(self.entry.name)
+
+    def tell(self, before: str) -> None:
+        """The right shape."""
+        axes = f"  axes ({', '.join(self.entry.axes)})" if self.entry.axes else ""
+        shown = f"{self.entry.shape}{axes}, {self.entry.origin}"
+        print(f"  {before} {shown}", file=self.stdout)
 
 
 def say(text: str, stdout: TextIO) -> None:

@@ -189,7 +189,7 @@ def parts(
     stand_ins: dict[int, torch.Tensor] = {}
     changes = entry.in_place or entry.function.endswith("_")
 
-    def plain(tensor: torch.Tensor) -> torch.Tensor:
+    def stand_in(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in stand_ins:
             numbers = tensor
             if tensor.is_floating_point():
@@ -202,11 +202,11 @@ def parts(
 
     found = []
     try:
-        before = again(entry, plain)
-        draws = moves_generator(entry, plain)
+        before = again(entry, stand_in)
+        draws = moves_generator(entry, stand_in)
         for number, source in sources:
             if source.is_floating_point() or source.dtype == torch.bool:
-                link = dependence(entry, source, before, plain, draws)
+                link = dependence(entry, source, before, stand_in, draws)
                 if link is not None:
                     found.append({"i": number, **link})
     except (RuntimeError, TypeError, IndexError, NotImplementedError):
@@ -218,20 +218,20 @@ def dependence(
     entry: Entry,
     source: torch.Tensor,
     before: torch.Tensor,
-    plain: Callable[[torch.Tensor], torch.Tensor],
+    stand_in: Callable[[torch.Tensor], torch.Tensor],
     draws: bool,
 ) -> dict[str, Any] | None:
     """How the result depends on one source; None when disturbing it changes nothing."""
     work = max(source.numel(), before.numel())
     most = next(probes for limit, probes in PROBES if work <= limit)
     seen: list[tuple[tuple[int, ...], torch.Tensor]] = []
-    for place in spread(source.shape, most):
+    for place in places(source.shape, most):
         for number in (torch.nan, 0.0):  # a comparison may not tell nan from a number
 
             def disturbed(
                 tensor: torch.Tensor, place: tuple = place, number: float = number
             ) -> torch.Tensor:
-                made = plain(tensor)
+                made = stand_in(tensor)
                 if tensor is source:
                     made = made.clone()
                     made[place] = ~made[place] if made.dtype == torch.bool else number
@@ -291,7 +291,7 @@ def constant(before: torch.Tensor) -> torch.Tensor:
     return (before == 0) | (before == -torch.inf)
 
 
-def spread(shape: Sequence[int], most: int) -> list[tuple[int, ...]]:
+def places(shape: Sequence[int], most: int) -> list[tuple[int, ...]]:
     """Up to `most` indices of a shape: all of them, or the corners and some between."""
     total = 1
     for size in shape:

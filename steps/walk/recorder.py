@@ -21,9 +21,9 @@ import ast
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from steps.pytorch import loaded, nn, torch
 from steps.walk.source import Place, Source, Statement, fill_in
@@ -46,7 +46,7 @@ class Entry:
     sizes: dict[str, Any]  # the numbers and shapes that the statement could name
     function: str  # torch's name of the call, such as "view"
     place: Place
-    outer: int  # the line of the first file that led to the call: often its own
+    way: tuple[int, ...]  # the lines of the first file that led to it, outermost first
     tensor: torch.Tensor  # kept alive: its address must not be used again
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -61,6 +61,25 @@ class Entry:
     call: tuple[Any, tuple, dict] | None = None  # function, args, kwargs
     inputs: tuple[torch.Tensor, ...] = ()  # all that was read, kept with the call
 
+    @classmethod
+    def of(cls, tensor: torch.Tensor, small: int, **said: Any) -> "Entry":
+        """A tensor as it is now, with its numbers where they are at most `small`."""
+        kept = tensor.numel() <= small and not tensor.is_meta
+        return cls(
+            tensor=tensor,
+            shape=tuple(tensor.shape),
+            stride=tuple(tensor.stride()),
+            offset=int(tensor.storage_offset()),
+            contiguous=tensor.is_contiguous(),
+            values=tensor.detach().clone() if kept else None,
+            **said,
+        )
+
+    @property
+    def outer(self) -> int:
+        """The line of the first file that led to the call: often its own."""
+        return self.way[-1] if self.way else self.place.line
+
     @property
     def here(self) -> str:
         """The statement with the sizes of this run filled in."""
@@ -71,16 +90,38 @@ class Entry:
         return self.tensor.detach() if self.values is None else self.values
 
 
-class Call(NamedTuple):
-    """One torch call, after it was made."""
+@dataclass(eq=False)
+class Call:
+    """One torch call that a watched file led to."""
 
+    frame: FrameType  # of the watched file
+    at: int  # the instruction there
+    callee: FrameType | None  # what that one called; None: torch itself
+    place: Place
+    statement: Statement | None
+    expression: str  # its own part of the statement
     func: Any
     args: tuple
     kwargs: dict
     tensors: list[torch.Tensor]  # all that went in
-    results: list[torch.Tensor]
-    changed: list[torch.Tensor]  # in place
-    new: str  # where numbers are from if no tensor went in: "drawn" or "made"
+    results: list[torch.Tensor] = field(default_factory=list)
+    changed: list[torch.Tensor] = field(default_factory=list)  # in place
+    new: str = "computed"  # where numbers are from that no tensor went into
+
+    @property
+    def site(self) -> tuple[FrameType, int, FrameType | None]:
+        """Where it was made; the same for all calls inside one call of the source."""
+        return self.frame, self.at, self.callee
+
+
+@dataclass
+class Written:
+    """A call as the source writes it: a torch call, or all that are made inside it."""
+
+    last: Call
+    begin: int  # its results are the entries from here on
+    computed: bool = False  # a torch call before the last made new numbers
+    inputs: tuple[torch.Tensor, ...] = ()  # all that was read, where calls are kept
 
 
 class Recorder(torch.overrides.TorchFunctionMode):
@@ -94,6 +135,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
     keep_calls: keep each call's function and arguments (more memory).
     small: results with more elements than this are kept by reference only.
     origins: tell copies from computed numbers, which takes each call a second time.
+    name_axes: name the axes of results, from comments, which must hold, and inputs.
     """
 
     def __init__(
@@ -105,6 +147,7 @@ class Recorder(torch.overrides.TorchFunctionMode):
         keep_calls: bool = False,
         small: int = SMALL,
         origins: bool = True,
+        name_axes: bool = True,
     ) -> None:
         super().__init__()
         self.entries: list[Entry] = []
@@ -115,14 +158,14 @@ class Recorder(torch.overrides.TorchFunctionMode):
         self._keep_calls = keep_calls
         self._small = small
         self._origins = origins
+        self._name_axes = name_axes
         self._sources: dict[str, Source] = {}
         self._positions: dict[CodeType, list[tuple]] = {}
         self._owners: dict[int, tuple[str, torch.Tensor]] = {}
         self._axes: dict[int, tuple[tuple[str, ...], torch.Tensor]] = {}
         self._filled: dict[int, tuple[str, torch.Tensor]] = {}  # weights' origins
         self._counts: dict[tuple, int] = {}
-        self._last: tuple[Any, ...] = ()
-        self._read: tuple[Any, ...] = ()  # by the last call, and what it called
+        self._written: Written | None = None  # the last one
         self._unchecked: tuple[str, tuple, tuple, dict] | None = None
         for name, tensor in named_tensors(known or {}):
             self._own(name, tensor)
@@ -139,32 +182,31 @@ class Recorder(torch.overrides.TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         frame, callee = self._caller()
-        tensors = list(tensors_in((args, kwargs)))
         if frame is None:
-            return self._fill(func, args, kwargs, tensors)
-        versions = [version(tensor) for tensor in tensors]
-        generator = None if tensors else torch.default_generator.get_state()
+            return self._fill(func, args, kwargs or {})
+        call = self._call(frame, callee, func, args, kwargs or {})
+        versions = [version(tensor) for tensor in call.tensors]
+        generator = None if call.tensors else torch.default_generator.get_state()
         try:
-            result = func(*args, **kwargs)
+            result = func(*args, **call.kwargs)
         except Exception:
-            place = self._place(frame)
-            if place.column is None:
-                self._unname(frame, self._source(place.file).statement(place))
+            if call.place.column is None:
+                self._unname(call)
             if self._keep_calls:
-                self.failed = (place, func, args, kwargs)
+                self.failed = (call.place, func, args, call.kwargs)
             raise
-        changed = [t for t, v in zip(tensors, versions, strict=True) if version(t) != v]
-        results = list(tensors_in(result)) or (changed if result is None else [])
-        if results:
-            call = Call(func, args, kwargs, tensors, results, changed, new(generator))
-            self._record(frame, callee, call)
+        before = zip(call.tensors, versions, strict=True)
+        call.changed = [tensor for tensor, old in before if version(tensor) != old]
+        call.results = list(tensors_in(result))
+        if result is None:
+            call.results = call.changed
+        call.new = new(generator)
+        if call.results:
+            self.record(call)
         return result
 
-    def _fill(
-        self, func: Any, args: tuple, kwargs: dict, tensors: list[torch.Tensor]
-    ) -> Any:
+    def _fill(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Make a call that gives a layer its weights; note where the numbers are from.
 
         The weights themselves are recorded by `name_outputs`.
@@ -172,7 +214,8 @@ class Recorder(torch.overrides.TorchFunctionMode):
         generator = torch.default_generator.get_state()
         result = func(*args, **kwargs)
         copied = func is torch.Tensor.copy_
-        if copied or not tensors or getattr(func, "__name__", "").endswith("_"):
+        none_went_in = not any(True for _ in tensors_in((args, kwargs)))
+        if copied or none_went_in or getattr(func, "__name__", "").endswith("_"):
             for tensor in tensors_in(result):
                 origin = "copied" if copied else new(generator)
                 self._filled[storage(tensor)] = (origin, tensor)
@@ -193,6 +236,25 @@ class Recorder(torch.overrides.TorchFunctionMode):
             return None, None
         return frame, callee
 
+    def _call(
+        self,
+        frame: FrameType,
+        callee: FrameType | None,
+        func: Any,
+        args: tuple,
+        kwargs: dict,
+    ) -> Call:
+        """A call that is about to be made, and where it stands in the source."""
+        place = self._place(frame)
+        source = self._source(place.file)
+        statement = source.statement(place)
+        expression = statement.text if statement else ""
+        if place.column is not None:
+            expression = source.text(tuple(place[1:]))  # type: ignore[arg-type]
+        tensors = list(tensors_in((args, kwargs)))
+        where = (frame, frame.f_lasti, callee, place, statement, expression)
+        return Call(*where, func, args, kwargs, tensors)
+
     def _place(self, frame: FrameType) -> Place:
         code = frame.f_code
         if code not in self._positions:
@@ -205,124 +267,93 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 return Place(code.co_filename, line, end, column, end_column)
         return Place(code.co_filename, frame.f_lineno, frame.f_lineno, None, None)
 
-    def _outer(self, frame: FrameType, place: Place) -> int:
-        """The line of the first file from which this call was reached."""
-        around: FrameType | None = frame
-        while around is not None and around.f_code.co_filename != self._first:
-            around = around.f_back
-        return place.line if around in (frame, None) else around.f_lineno
+    def _way(self, frame: FrameType | None) -> tuple[int, ...]:
+        """The lines of the first file that led to a frame, outermost first."""
+        lines = []
+        while frame is not None:
+            if frame.f_code.co_filename == self._first:
+                lines.append(frame.f_lineno)
+            frame = frame.f_back
+        return tuple(reversed(lines))
 
     def _source(self, file: str) -> Source:
         if file not in self._sources:
             self._sources[file] = Source.of(file)
         return self._sources[file]
 
-    def _record(self, frame: FrameType, callee: FrameType | None, call: "Call") -> None:
-        """Write down what one call made."""
-        place = self._place(frame)
-        source = self._source(place.file)
-        statement = source.statement(place)
-        expression = statement.text if statement else ""
-        if place.column is not None:
-            expression = source.text(tuple(place[1:]))  # type: ignore[arg-type]
-        computed, read = self._before(frame, callee, place, statement, call)
-        self._last = (frame, frame.f_lasti, callee, len(self.entries))
-        self._read = (call.func, call.args, call.tensors)
-        many = len(call.results) > 1
+    def record(self, call: Call) -> None:
+        """Write down what one call made: the name, origin and axes of each result."""
+        written = self._written = self._written_as(call)
+        way, many = self._way(call.frame), len(call.results) > 1
+        names = self._source(call.place.file).names(call.place)
         for index, tensor in enumerate(call.results):
-            name = name_of(source.names(place), index, many, self._counts[place])
-            origin, shares = self._origin(
-                frame, call, tensor, name or expression, computed
-            )
-            entry = Entry(
+            name = name_of(names, index, many, self._counts[call.place])
+            origin, owner = self._origin(written, tensor, name or call.expression)
+            entry = Entry.of(
+                tensor,
+                self._small,
                 name=name,
-                statement=statement.text if statement else "",
-                expression=expression,
-                sizes=sizes_of(frame),
+                statement=call.statement.text if call.statement else "",
+                expression=call.expression,
+                sizes=sizes_of(call.frame),
                 function=getattr(call.func, "__name__", str(call.func)),
-                place=place,
-                outer=self._outer(frame, place),
-                tensor=tensor,
-                shape=tuple(tensor.shape),
-                stride=tuple(tensor.stride()),
-                offset=int(tensor.storage_offset()),
-                contiguous=tensor.is_contiguous(),
+                place=call.place,
+                way=way,
                 origin=origin,
-                shares_storage_with=shares,
-                axes=self._axes_of(frame, statement, name, tensor, call),
-                values=self._kept(tensor),
-                in_place=any(tensor is other for other in call.changed),
+                shares_storage_with=owner,
+                axes=self._axes_of(call, name, tensor),
+                in_place=is_in(tensor, call.changed),
                 index=index if many else None,
                 call=(call.func, call.args, call.kwargs) if self._keep_calls else None,
-                inputs=read,
+                inputs=written.inputs,
             )
             self.entries.append(entry)
-            if not shares and origin not in ("rearranged", "unchanged"):
-                self._own(name or expression, tensor)
+            if not owner and origin not in ("rearranged", "unchanged"):
+                self._own(name or call.expression, tensor)
             self._axes[id(tensor)] = (entry.axes, tensor)
 
-    def _before(
-        self,
-        frame: FrameType,
-        callee: FrameType | None,
-        place: Place,
-        statement: Statement | None,
-        call: "Call",
-    ) -> tuple[bool, tuple[torch.Tensor, ...]]:
-        """Close what came before this call: is it a new step, or part of the last one?
+    def _written_as(self, call: Call) -> Written:
+        """The call of the source that this one is, or is made inside.
 
-        Several torch calls made inside one call of the source are one step of it: the
-        last one's results stand for them all. Returns whether an earlier one of them
-        made new numbers, and all that they read.
+        Of several torch calls inside one the last one's results stand for them all.
         """
-        read = tuple(call.tensors) if self._keep_calls else ()
-        if callee is not None and self._last[:3] == (frame, frame.f_lasti, callee):
-            earlier = self.entries[self._last[3] :]
+        inputs = tuple(call.tensors) if self._keep_calls else ()
+        before = self._written
+        if before and call.callee and before.last.site == call.site:
+            earlier = self.entries[before.begin :]
+            computed = any(entry.origin not in MOVED for entry in earlier)
             self._drop(earlier)
-            read = tuple(t for entry in earlier for t in entry.inputs) + read
-            return any(entry.origin not in MOVED for entry in earlier), read
-        if place.column is None:
-            self._unname(frame, statement)
+            return Written(call, before.begin, computed, before.inputs + inputs)
+        if call.place.column is None:
+            self._unname(call)
         self._check_axes()
-        self._counts[place] = self._counts.get(place, -1) + 1
-        return False, read
+        self._counts[call.place] = self._counts.get(call.place, -1) + 1
+        return Written(call, len(self.entries), inputs=inputs)
 
     def _origin(
-        self,
-        frame: FrameType,
-        call: "Call",
-        tensor: torch.Tensor,
-        called: str,
-        computed: bool,
+        self, written: Written, tensor: torch.Tensor, called: str
     ) -> tuple[str, str | None]:
-        """Where a result's numbers are from, and who else's storage holds them.
-
-        computed: an earlier call of the same step made new numbers.
-        """
+        """Where a result's numbers are from, and who else's storage holds them."""
+        call = written.last
         moved = any(storage(tensor) == storage(t) for t in call.tensors)
         shares = self._owners.get(storage(tensor))
         if moved and not shares:  # such as self.mask, a buffer
-            shares = self._local_owner(frame, tensor)
-        if computed and (not shares or shares[0] == called):
+            shares = self._local_owner(call.frame, tensor)
+        if written.computed and (not shares or shares[0] == called):
             moved, shares = False, None
         owner = shares[0] if shares else None
-        if any(tensor is other for other in call.changed):
+        if is_in(tensor, call.changed):
             return "computed", owner
-        if moved and any(tensor is other for other in call.tensors):
+        if moved and is_in(tensor, call.tensors):
             return "unchanged", owner
         if shares or moved:
             return "rearranged", owner
-        if computed:
+        if written.computed:
             return "computed", None
         if not call.tensors:
             return call.new, None
         copies = self._origins and is_copy(call.func, call.args, call.kwargs, tensor)
         return ("copied" if copies else "computed"), None
-
-    def _kept(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The numbers as they are now, where they are few enough to keep."""
-        small = tensor.numel() <= self._small and not tensor.is_meta
-        return tensor.detach().clone() if small else None
 
     def name_outputs(
         self, file: str, function: str, outputs: Mapping[str, Any]
@@ -382,23 +413,19 @@ class Recorder(torch.overrides.TorchFunctionMode):
             axes = tuple(str(size) for size in tensor.shape)
         self._own(name, tensor)
         self._axes[id(tensor)] = (axes, tensor)
-        return Entry(
+        return Entry.of(
+            tensor,
+            self._small,
             name=name,
             statement=statement.text,
             expression=statement.text.partition(" = ")[2],
             sizes={**self._sizes, **dict(zip(axes, tensor.shape, strict=True))},
             function="parameter",
             place=place,
-            outer=place.line,
-            tensor=tensor,
-            shape=tuple(tensor.shape),
-            stride=tuple(tensor.stride()),
-            offset=int(tensor.storage_offset()),
-            contiguous=tensor.is_contiguous(),
+            way=(),
             origin=self._filled.get(storage(tensor), ("computed",))[0],
             shares_storage_with=None,
             axes=axes,
-            values=self._kept(tensor),
         )
 
     def _check_axes(self) -> None:
@@ -416,18 +443,20 @@ class Recorder(torch.overrides.TorchFunctionMode):
             says = f"({', '.join(axes)}) = {tuple(expected)}"
             raise AssertionError(f"{place}: the comment says {says}, not {shape}")
 
-    def _unname(self, frame: FrameType, statement: Statement | None) -> None:
+    def _unname(self, call: Call) -> None:
         """By line only, the last call of a statement has its name and its comment.
 
         The call before this one, if of the same statement, was a link after all.
         """
-        if not self.entries or self._last[0] is not frame or statement is None:
+        if self._written is None or call.statement is None:
             return
-        link = self.entries[-1]
-        before = self._source(link.place.file).statement(link.place)
-        if before and before.node is statement.node and frame.f_lasti > self._last[1]:
+        last = self._written.last
+        if last.frame is not call.frame or last.at >= call.at or not last.statement:
+            return
+        if last.statement.node is call.statement.node:
+            link = self.entries[-1]
             link.name, self._unchecked = "", None
-            link.axes = self._inherited_axes(link.tensor, *self._read)
+            link.axes = self._inherited_axes(last, link.tensor)
             self._axes[id(link.tensor)] = (link.axes, link.tensor)
 
     def _drop(self, earlier: list[Entry]) -> None:
@@ -452,45 +481,35 @@ class Recorder(torch.overrides.TorchFunctionMode):
                 self._own(name, other)
         return self._owners.get(storage(tensor))
 
-    def _axes_of(
-        self,
-        frame: FrameType,
-        statement: Statement | None,
-        name: str,
-        tensor: torch.Tensor,
-        call: "Call",
-    ) -> tuple[str, ...]:
+    def _axes_of(self, call: Call, name: str, tensor: torch.Tensor) -> tuple[str, ...]:
         """Axis names: from the statement's comment, else from the inputs' axes."""
+        statement = call.statement
+        if not self._name_axes:
+            return ()
         if statement and statement.axes is not None and (name or is_return(statement)):
-            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            values = {**self._sizes, **sizes_of(frame)}
+            place = f"{call.frame.f_code.co_filename}:{call.frame.f_lineno}"
+            values = {**self._sizes, **sizes_of(call.frame)}
             self._unchecked = (place, statement.axes, tuple(tensor.shape), values)
             return statement.axes
-        return self._inherited_axes(tensor, call.func, call.args, call.tensors)
+        return self._inherited_axes(call, tensor)
 
-    def _inherited_axes(
-        self,
-        tensor: torch.Tensor,
-        func: Any,
-        args: tuple,
-        tensors: list[torch.Tensor],
-    ) -> tuple[str, ...]:
+    def _inherited_axes(self, call: Call, tensor: torch.Tensor) -> tuple[str, ...]:
         """The axes of the inputs, moved as the call moves them; else the sizes."""
         shape = tuple(tensor.shape)
-        for other in tensors:
+        for other in call.tensors:
             axes = self._axes.get(id(other), (None,))[0]
             if not axes or len(axes) != tensor.dim():
                 continue
-            moved = moved_axes(func, args, axes, other, tensor)
+            moved = moved_axes(call.func, call.args, axes, other, tensor)
             if moved is not None:
                 return moved
-        name = getattr(func, "__name__", "")
+        name = getattr(call.func, "__name__", "")
         if name in ("linear", "matmul", "__matmul__"):
-            first, second = (self._axes.get(id(t), ((),))[0] for t in tensors[:2])
+            first, second = (self._axes.get(id(t), ((),))[0] for t in call.tensors[:2])
             if second and len(first) == len(shape):
                 return (*first[:-1], second[0 if name == "linear" else -1])
             return tuple(map(str, shape))
-        for other in tensors:
+        for other in call.tensors:
             axes = self._axes.get(id(other), (None,))[0]
             if axes and tuple(other.shape) == shape:
                 return axes
@@ -504,6 +523,11 @@ def name_of(names: list[str], index: int, many: bool, call: int) -> str:
         return "" if name == "_" else name
     name = names[0] if names else ""
     return f"{name}[{index}]" if many and name else name
+
+
+def is_in(tensor: torch.Tensor, others: list[torch.Tensor]) -> bool:
+    """Whether it is one of these very tensors."""
+    return any(tensor is other for other in others)
 
 
 def is_return(statement: Statement) -> bool:

@@ -225,7 +225,9 @@ class Source:
         return list(self._functions)
 
     def text(self, at: tuple[int, ...]) -> str:
-        """The source text of a span, its lines joined into one."""
+        """The source text of a span, its lines joined into one; "" without a file."""
+        if not self.lines:
+            return ""
         if at not in self._texts:
             line, end_line, column, end_column = at
             lines = [text.encode() for text in self.lines[line - 1 : end_line]]

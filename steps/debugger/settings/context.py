@@ -161,6 +161,18 @@ def refused(
     if run.error is None:
         return None
     case.given |= set(both.others)
+    node, role = not_of_context(case, both.read_as_x(x).record(context))
+    if node is not None:
+        return case.file.fault(
+            node,
+            "projection",
+            f"With {named} of {context.shape[1]} tokens for the {case.T} of "
+            f"{both.query} it raises {first_line(error)}: here {role} are made, and "
+            f"{named} is not in them.",
+            f"{role} of {both.query}",
+            f"keys and values from {named}, queries from {both.query}",
+            seen_at=run.place.line if run.place is not None else None,
+        )
     return case.file.fault(
         run.place,
         "length",

@@ -68,7 +68,7 @@ function softmax(how, at) {
   }};
 }
 /** A plain number; a root by its sign. @param {number} by */
-export const plain = by => !Number.isInteger(by) && Math.abs(by * by - Math.round(by * by)) < 1e-9 && by > 0 ? "√" + Math.round(by * by) : String(by);
+export const factor = by => !Number.isInteger(by) && Math.abs(by * by - Math.round(by * by)) < 1e-9 && by > 0 ? "√" + Math.round(by * by) : String(by);
 /** @type {Record<string, [string, (a: number, b: number) => number]>} */
 const OF_TWO = {add: [" + ", (a, b) => a + b], sub: [" - ", (a, b) => a - b], mul: [" × ", (a, b) => a * b], div: [" / ", (a, b) => a / b]};
 
@@ -87,7 +87,7 @@ function single(how, at, e, t) {
   }
   const [sign, work] = OF_TWO[how.op] || [];
   if (!work) return null;
-  if (how.of.length === 1) return {parts: [first, sign + plain(by)], from: [first], work: ([a]) => work(a, by)};
+  if (how.of.length === 1) return {parts: [first, sign + factor(by)], from: [first], work: ([a]) => work(a, by)};
   const second = term(how, 1, at);
   return {parts: [first, sign, second], from: [first, second], work: ([a, b]) => work(a, b)};
 }

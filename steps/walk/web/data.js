@@ -112,7 +112,7 @@ export class Tensor {
 
   /** Which elements are 0 or -inf and carry nothing on. */
   get dead() {
-    if (this.deadSet === undefined) this.deadSet = this.raw.dead ? spread(bytesOf(this.raw.dead), this) : null;
+    if (this.deadSet === undefined) this.deadSet = this.raw.dead ? bitsOf(bytesOf(this.raw.dead), this) : null;
     return this.deadSet;
   }
 }
@@ -126,7 +126,7 @@ function unpacked(numbers) {
 const told = value => Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
 
 /** A bit for each element; those of one sheet may stand for all. @param {Uint8Array} bytes @param {Tensor} t */
-function spread(bytes, t) {
+function bitsOf(bytes, t) {
   const made = new Uint8Array(t.size), n = t.shape.length, sheet = t.shape[n - 2] * t.shape[n - 1];
   const part = bytes.length * 8 < t.size ? sheet : t.size;
   for (let e = 0; e < t.size; e++) { const at = e % part; made[e] = bytes[at >> 3] >> (at & 7) & 1; }

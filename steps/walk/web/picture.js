@@ -2,7 +2,7 @@
    they are multiplied into, the merge, and the output. Python found the way by its links. */
 import { data, make, on, range, shown, tensors } from "./data.js";
 import { anchor } from "./address.js";
-import { plain } from "./compute.js";
+import { factor } from "./compute.js";
 import { draw, fill } from "./grid.js";
 import { sideBySide } from "./names.js";
 /** @typedef {import("./data.js").Tensor} Tensor */
@@ -44,7 +44,7 @@ const broken = name => name.split("_").flatMap((part, k) => k ? ["_", make("wbr"
 function wordOf(t) {
   const how = t.formula;
   if (!how) return t.raw.function;
-  return how.op === "div" ? "÷ " + plain(Number(how.by)) : /** @type {Record<string, string>} */ ({fill: "mask", drop: "dropout"})[how.op] || how.op;
+  return how.op === "div" ? "÷ " + factor(Number(how.by)) : /** @type {Record<string, string>} */ ({fill: "mask", drop: "dropout"})[how.op] || how.op;
 }
 /** What lies between two tensors of the picture. @param {number} from @param {number} to */
 function between(from, to) {
