@@ -235,9 +235,12 @@ SETTINGS = {
 }
 # setting, old, new, a part of the line that a report must name, a word of its message
 FAULTS = {
-    "keys_of_x": ("crossed", "self.key(context)", "self.key(x)", "self.key(x)", "context"),
+    "keys_of_x": (
+        "crossed", "self.key(context)", "self.key(x)", "self.key(x)", "context",
+    ),
     "width_of_x": (
-        "crossed", "Linear(context_dim or dim", "Linear(dim", "self.key(context)", "wide",
+        "crossed", "Linear(context_dim or dim", "Linear(dim", "self.key(context)",
+        "wide",
     ),
     "new_keys_first": (
         "cached", "(past[0], k)", "(k, past[0])", "(k, past[0])", "order",
@@ -247,7 +250,8 @@ FAULTS = {
     ),
     "padding_lost": (
         "padded", "hidden = hidden | (padding_mask[:, None, None] == 0)",
-        "hidden.logical_or(padding_mask[:, None, None] == 0)", "logical_or", "no effect",
+        "hidden.logical_or(padding_mask[:, None, None] == 0)", "logical_or",
+        "no effect",
     ),
     "padding_of_rows": (
         "padded", "padding_mask[:, None, None]", "padding_mask[:, None, :, None]",

@@ -118,7 +118,7 @@ def make_plain(module: nn.Module) -> None:
     parametrize = nn.utils.parametrize
     for part in module.modules():
         if parametrize.is_parametrized(part):
-            for name in list(part.parametrizations):
+            for name in list(vars(part.parametrizations)["_modules"]):
                 parametrize.remove_parametrizations(part, name)
         for remove in (nn.utils.remove_weight_norm, nn.utils.remove_spectral_norm):
             with contextlib.suppress(ValueError):

@@ -418,7 +418,7 @@ def axes_exchanged(node: Any, at: Spot) -> Iterator[Found]:
         for axis in range(len(shape)):
             new = f"{at.safe(node)}.softmax(dim={axis})"
             yield 1.9, "softmax", ("softmax", axis), [at.put(node, new)]
-    if len(shape) == 5 and node is getattr(at.statement, "value", None):
+    if len(shape) == 5 and node is getattr(at.statement, "value", at):
         for order in itertools.permutations(range(5)):
             new = at.safe(node) + mover(list(order))
             yield 1.8, moved(at, node), order, [at.put(node, new)]

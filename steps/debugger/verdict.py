@@ -115,7 +115,8 @@ def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
     best = next(at(finding.line), repairs[0])
     finding.repair = best.json
     finding.also = [repair.json for repair in repairs if repair is not best]
-    if finding.line not in dict(best.changes):
+    several = len(best.changes) > 1 and finding.line is not None
+    if finding.line not in dict(best.changes) and not several:
         seen = finding.seen_at or finding.line
         place = Place(case.file.path, best.line, best.line, None, None)
         finding.line, finding.column, finding.kind = best.line, None, best.kind
