@@ -414,11 +414,12 @@ def axes_exchanged(node: Any, at: Spot) -> Iterator[Found]:
     shape = at.shape(node)
     if shape is None or not 2 <= len(shape) <= 5 or at.value(node).dtype == torch.bool:
         return
+    given: Any = getattr(at.statement, "value", None)
     if at.value(node).is_floating_point() and len(shape) > 2:
         for axis in range(len(shape)):
             new = f"{at.safe(node)}.softmax(dim={axis})"
             yield 1.9, "softmax", ("softmax", axis), [at.put(node, new)]
-    if len(shape) == 5 and node is getattr(at.statement, "value", at):
+    if len(shape) == 5 and node is given:
         for order in itertools.permutations(range(5)):
             new = at.safe(node) + mover(list(order))
             yield 1.8, moved(at, node), order, [at.put(node, new)]

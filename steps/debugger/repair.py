@@ -1,6 +1,7 @@
 """Repair, proved by running it: the change of the reader's text that mends a module."""
 
 import contextlib
+import inspect
 import itertools
 import re
 import sys
@@ -259,9 +260,12 @@ def given_to(
 
 def window_of(case: Case) -> int:
     """How many tokens a token may see, where the module has a window of them."""
-    own = vars(case.module).items()
-    sizes = [n for name, n in own if "window" in name.lower() and type(n) is int]
-    return sizes[0] if len(sizes) == 1 and sizes[0] > 0 else 0
+    own = dict(vars(case.module))
+    with contextlib.suppress(TypeError, ValueError):
+        parameters = inspect.signature(type(case.module)).parameters.values()
+        own = {p.name: p.default for p in parameters} | own
+    sizes = {n for name, n in own.items() if "window" in name and type(n) is int}
+    return sizes.pop() if len(sizes) == 1 and min(sizes) > 0 else 0
 
 
 def bases_of(case: Case) -> tuple[float, ...]:
