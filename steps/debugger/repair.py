@@ -230,7 +230,7 @@ def trial_in_form(case: Case, x: torch.Tensor) -> Trial:
         parted = x.unflatten(-1, [sizes[a] for a in layout])
         ordered = parted.permute(0, 1, *(2 + layout.index(a) for a in "3HD"))
         given = Given(x, heads=ordered.unbind(2))
-    return Trial(args, kwargs, given, case.turned)
+    return Trial(args, kwargs, given, case.turned, case.form.given(x))
 
 
 def arrangement(case: Case, main: torch.Tensor) -> Callable:
