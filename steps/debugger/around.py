@@ -344,20 +344,23 @@ def masks_of(module: nn.Module) -> list[str]:
 
 
 def causal(module: nn.Module, x: torch.Tensor, calls: list[tuple[tuple, dict]]) -> bool:
-    """Whether under one of these calls no token's result changes with a later one's."""
-    T = x.shape[1]
+    """Whether under one of these calls tokens read earlier ones and no later one."""
+    last = x.shape[1] - 1
     for args, kwargs in calls:
         made = []
-        for factor in (1.0, OTHER):
+        for changed in (None, last, 0):
             other = x.clone()
-            other[:, T - 1] *= factor
+            if changed is not None:
+                other[:, changed] *= OTHER
             new = tuple(other if a is x else a for a in args)
             more = {k: other if a is x else a for k, a in kwargs.items()}
             made.append(result_of(module, new, more))
-        one, two = made
-        if one is None or two is None or one.shape != x.shape:
+        one, ahead, behind = made
+        if one is None or ahead is None or behind is None or one.shape != x.shape:
             continue
-        if bool(one.isfinite().all()) and torch.equal(one[:, : T - 1], two[:, : T - 1]):
+        reads = not torch.equal(one[:, last], behind[:, last])
+        blind = torch.equal(one[:, :last], ahead[:, :last])
+        if bool(one.isfinite().all()) and blind and reads:
             return True
     return False
 
