@@ -112,8 +112,10 @@ TURNED = (
 SWITCHED = (
     PLAIN.replace("{more}", "")
     .replace("num_heads):", "num_heads, causal=True):")
-    .replace("        self.h = num_heads\n", "        self.h = num_heads\n"
-             "        self.causal = causal\n")
+    .replace(
+        "        self.h = num_heads\n",
+        "        self.h = num_heads\n        self.causal = causal\n",
+    )
     + "    def forward(self, x, mask=None):\n"
     + READ.format(of="x")
     + CAUSAL
@@ -201,8 +203,12 @@ def padded_is_right(source):
 
 def turned_is_right(source):
     m, x = module_of(source), inputs(2, 5, 12)
-    a, b = torch.polar(torch.ones(5, 2), torch.arange(5.0)[:, None]
-                       / 10 ** torch.linspace(0, 1, 2)).to(torch.complex128), None
+    a, b = (
+        torch.polar(
+            torch.ones(5, 2), torch.arange(5.0)[:, None] / 10 ** torch.linspace(0, 1, 2)
+        ).to(torch.complex128),
+        None,
+    )
     q, k, v = heads(m, x)
     q, k = (torch.complex(*t.chunk(2, -1)) * a for t in (q, k))
     q, k = (torch.cat((t.real, t.imag), -1) for t in (q, k))
@@ -229,9 +235,12 @@ SETTINGS = {
 }
 # setting, old, new, a part of the line that a report must name, a word of its message
 FAULTS = {
-    "keys_of_x": ("crossed", "self.key(context)", "self.key(x)", "self.key(x)", "context"),
+    "keys_of_x": (
+        "crossed", "self.key(context)", "self.key(x)", "self.key(x)", "context",
+    ),
     "width_of_x": (
-        "crossed", "Linear(context_dim or dim", "Linear(dim", "self.key(context)", "wide",
+        "crossed", "Linear(context_dim or dim", "Linear(dim", "self.key(context)",
+        "wide",
     ),
     "new_keys_first": (
         "cached", "(past[0], k)", "(k, past[0])", "(k, past[0])", "order",
@@ -241,7 +250,8 @@ FAULTS = {
     ),
     "padding_lost": (
         "padded", "hidden = hidden | (padding_mask[:, None, None] == 0)",
-        "hidden.logical_or(padding_mask[:, None, None] == 0)", "logical_or", "no effect",
+        "hidden.logical_or(padding_mask[:, None, None] == 0)", "logical_or",
+        "no effect",
     ),
     "padding_of_rows": (
         "padded", "padding_mask[:, None, None]", "padding_mask[:, None, :, None]",
