@@ -31,10 +31,11 @@ def best_way(case: Case) -> Case:
                 "tokens, features), for which nn.MultiheadAttention has "
                 "batch_first=True"
             )
-    if best.run.error is not None and best.made_up:
+    made_up = best.made_up or ", ".join(best.way.made_up)
+    if best.run.error is not None and made_up:
         raise UserError(
-            f"forward also wants {best.made_up}, and with what was made up for it "
-            f"raises {first_line(best.run.error)}"
+            f"forward also wants {made_up}, and with what was made up for it raises "
+            f"{first_line(best.run.error)}; --call says what it is given"
         )
     return best
 

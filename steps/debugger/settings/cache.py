@@ -228,7 +228,7 @@ def parted(
     assert one is not None
     assert one.last is not None
     node, why = first_off(case.run, one.last, one.begin, parts[number], case.T)
-    if number and parts[number] > 1 and why == MISSING:
+    if number and parts[number] > 1 and not makes_mask(one.last, parts[number]):
         return None
     shown = " and ".join(map(str, parts)) if len(parts) < 3 else "one by one"
     shown = {1: "all at once"}.get(len(parts), shown)
@@ -245,6 +245,22 @@ def parted(
 
 
 MISSING = "This operation, of a run without a cache, is left out."
+
+
+def makes_mask(run: Run, size: int) -> bool:
+    """Whether a part of several tokens is given a mask, right or wrong."""
+    for node in run.nodes:
+        if "scaled_dot_product" in node.entry.function and node.entry.call:
+            _, args, kwargs = node.entry.call
+            if len(args) > 3 or kwargs.get("is_causal") is True:
+                return True
+            if kwargs.get("attn_mask") is not None:
+                return True
+        for table in [t for t, _ in node.constants] if node.uses_x else ():
+            rows = [n for n in table.shape if n != 1][-2:-1]
+            if rows == [size] and 1 < table.unique().numel() <= 3:
+                return True
+    return False
 
 
 def first_off(

@@ -19,6 +19,7 @@ from steps.debugger.settings.runs import off, output_of
 from steps.pytorch import torch
 
 FAR = 1e-3  # of the largest number: no rounding is
+KEYS = ("k", "key", "keys", "v", "value", "values")
 MORE = 2  # tokens that the context has more than x
 
 
@@ -65,8 +66,8 @@ def crossed(case: Case) -> Crossed | None:
         for p in parameters_of(case.module)
         if p.default is None and p.name not in given
     ]
-    keys = [n for n in spare if role_in(n) in ("k", "v") and "mask" not in plain(n)]
-    keys = keys or [n for n in spare if CONTEXT.fullmatch(plain(n))][:1]
+    keys = [n for n in spare if CONTEXT.fullmatch(plain(n))][:1]
+    keys = keys or [n for n in spare if plain(n) in KEYS]
     if len(given) == 1:
         return Crossed(bare, given[0], keys) if keys else None
     if len(given) == 2:

@@ -145,7 +145,7 @@ def wrongly_hidden(padded: Padded, mask: torch.Tensor) -> Diagnosis | None:
     run = padded.with_mask(mask).record()
     added = added_by(run, case.record())
     on_x = [node for node in added if node.uses_x]
-    if not on_x:
+    if not added:
         return None
     return case.file.fault(
         added[0],
@@ -154,8 +154,8 @@ def wrongly_hidden(padded: Padded, mask: torch.Tensor) -> Diagnosis | None:
         "padded sentence the output that it has without its padding.",
         f"shape {tuple(added[0].value.shape)}",
         "a mask over the keys, (b, 1, 1, num_tokens): the same for every query",
-        seen_at=on_x[0].line,
-        node=on_x[0],
+        seen_at=on_x[0].line if on_x else None,
+        node=on_x[0] if on_x else None,
     )
 
 
