@@ -444,7 +444,7 @@ class Outputs:
         output = output.detach().double()
         near = NEAR * (1 + float(output.abs().max()))
         apart = (self.keys[shape] - (output * marks(shape)).sum()).abs()
-        found = {}
+        found: dict[Reading, float] = {}
         for place in (apart <= near * output.numel()).nonzero().flatten().tolist():
             reading, value = self.rows[shape][place]
             most = float((output - value).abs().max())
