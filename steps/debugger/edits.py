@@ -186,7 +186,11 @@ class Spot:
             getattr(around, "value", None),
         )
         loose = re.fullmatch(r"[\w.]+(\(.*\)|\[.*\])?", new) is None
-        if loose and (isinstance(around, tight) or head):
+        first, start, last_line, end = span(node)
+        before = self.program.lines[first - 1].encode()[:start][-1:]
+        behind = self.program.lines[last_line - 1].encode()[end:][:1]
+        open_ = (before, behind) != (b"(", b")")
+        if loose and open_ and (isinstance(around, tight) or head):
             new = f"({new})"
         return span(node), new
 
@@ -516,6 +520,17 @@ def masks(node: Any, at: Spot) -> Iterator[Found]:
         yield 1.1, "mask", ("cut",), [at.put(node, at.safe(node) + cut)]
 
 
+def later_rows(node: Any, at: Spot) -> Iterator[Found]:
+    """Positions counted from what is kept of earlier tokens, not from 0."""
+    if not isinstance(node, ast.Call) or called(node) != "arange":
+        return
+    count = at.value(node.args[0]) if len(node.args) == 1 else None
+    for name, other in at.known.items():
+        if type(other) is type(count) is int and other > count:
+            new = f"{name} - {at.text(node.args[0])}, {name}"
+            yield 1.2, "length", (name,), [(span(node.args[0]), new)]
+
+
 def fills(node: Any, at: Spot) -> Iterator[Found]:
     """A mask of another diagonal, or another number where it hides."""
     if not isinstance(node, ast.Call):
@@ -532,13 +547,6 @@ def fills(node: Any, at: Spot) -> Iterator[Found]:
                 yield 1.0, "mask", (diagonal,), [at.put(told[-1], str(diagonal))]
             if not told and diagonal:
                 yield 1.0, "mask", (diagonal,), [last(node, f"diagonal={diagonal}")]
-    if called(node) == "arange" and len(node.args) == 1:
-        count = at.value(node.args[0])
-        for name, other in at.known.items():
-            if type(other) is type(count) is int and other > count:
-                here = at.text(node.args[0])
-                new = f"{name} - {here}, {name}"
-                yield 1.2, "length", (name,), [(span(node.args[0]), new)]
     if called(node).startswith("masked_fill") and node.args:
         for other in (INF, "0.0"):
             if at.text(node.args[-1]) != other:
@@ -648,7 +656,8 @@ def other_names(node: Any, at: Spot) -> Iterator[Found]:
     text, value = at.text(node), at.value(node)
     if isinstance(value, MethodType | nn.Module) and isinstance(node, ast.Attribute):
         yield from other_calls(node, value, at)
-    unknown = value is None and at.raised and text in at.missing
+    lost = at.raised and text in at.missing
+    unknown = value is None and (lost or isinstance(at.statement, ast.Return))
     if not (unknown or isinstance(value, KNOWN)) or text == "self":
         return
     for other, instead in at.known.items():
@@ -824,6 +833,12 @@ def flags(node: Any, at: Spot) -> Iterator[Found]:
         if keyword.arg == "dropout_p":
             new = f"{at.text(keyword.value)} if self.training else 0.0"
             yield 1.2, "dropout", ("eval",), [at.put(keyword.value, new)]
+
+
+def arguments(node: Any, at: Spot) -> Iterator[Found]:
+    """An argument that is missing in a call of PyTorch's own attention or dropout."""
+    if not isinstance(node, ast.Call):
+        return
     name, given = called(node), {k.arg for k in node.keywords}
     if "scaled_dot_product" in name:
         for extra in ("is_causal=True", *(f"scale={w} ** -0.5" for w in at.head_width)):
@@ -967,6 +982,7 @@ RULES: tuple[Rule, ...] = (
     twins,
     masks,
     fills,
+    later_rows,
     scales,
     more,
     other_names,
@@ -975,6 +991,7 @@ RULES: tuple[Rule, ...] = (
     operands,
     indices,
     flags,
+    arguments,
     conditions,
     statements,
     siblings,
