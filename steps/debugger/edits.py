@@ -40,6 +40,7 @@ OPERATORS = {
     ast.Div: ("/", "*"), ast.MatMult: ("@", "*"), ast.FloorDiv: ("//", "* /"),
     ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"), ast.Pow: ("**", "*"),
 }  # fmt: skip
+KNOWN = torch.Tensor, nn.Module, int, list, tuple  # what one name may stand for
 UNSAFE = re.compile(r"\b(append|pop|extend|update|print|input|open|exit|exec|eval)\b")
 
 
@@ -185,7 +186,11 @@ class Spot:
             getattr(around, "value", None),
         )
         loose = re.fullmatch(r"[\w.]+(\(.*\)|\[.*\])?", new) is None
-        if loose and (isinstance(around, tight) or head):
+        first, start, last_line, end = span(node)
+        before = self.program.lines[first - 1].encode()[:start][-1:]
+        behind = self.program.lines[last_line - 1].encode()[end:][:1]
+        open_ = (before, behind) != (b"(", b")")
+        if loose and open_ and (isinstance(around, tight) or head):
             new = f"({new})"
         return span(node), new
 
@@ -215,7 +220,7 @@ class Spot:
             name: None for name in self.scope if name.isidentifier() and name != "self"
         }
         found = {text: self.evaluate(text) for text in texts}
-        kinds = torch.Tensor | nn.Module | int | float
+        kinds = (*KNOWN, float)
         return {text: v for text, v in found.items() if isinstance(v, kinds)}
 
     @cached_property
@@ -325,7 +330,7 @@ def other_axes(node: Any, at: Spot) -> Iterator[Found]:
             if {i, j} != {m % dims, n % dims}:
                 new = [at.put(a, str(i - lower)), at.put(b, str(j - lower))]
                 yield 1.0, kind, (i, j), new
-    elif called(node) == "permute" and len(told) == dims <= 4:
+    elif called(node) == "permute" and len(told) == dims <= 5:
         for order in itertools.permutations(range(dims)):
             changed = [(a, i) for (a, n), i in zip(told, order, strict=True) if i != n]
             cost = 1.0 if len(changed) < 3 else 1.2
@@ -414,12 +419,12 @@ def axes_exchanged(node: Any, at: Spot) -> Iterator[Found]:
     shape = at.shape(node)
     if shape is None or not 2 <= len(shape) <= 5 or at.value(node).dtype == torch.bool:
         return
-    given: Any = getattr(at.statement, "value", None)
     if at.value(node).is_floating_point() and len(shape) > 2:
         for axis in range(len(shape)):
             new = f"{at.safe(node)}.softmax(dim={axis})"
             yield 1.9, "softmax", ("softmax", axis), [at.put(node, new)]
-    if len(shape) == 5 and node is given:
+    whole_value = getattr(at.statement, "value", None) is node
+    if len(shape) == 5 and whole_value:
         for order in itertools.permutations(range(5)):
             new = at.safe(node) + mover(list(order))
             yield 1.8, moved(at, node), order, [at.put(node, new)]
@@ -434,17 +439,19 @@ def heads_joined(node: Any, at: Spot) -> Iterator[Found]:
     shape = at.shape(node)
     if shape is not None and len(shape) == 4 and at.value(node).is_floating_point():
         text = at.safe(node)
-        cost = 1.3 if node is getattr(at.statement, "value", None) else 1.6
+        cost = 1.3 if getattr(at.statement, "value", None) is node else 1.6
         for more_ in (".flatten(2)", ".transpose(1, 2).flatten(2)"):
             yield cost, "merge", (more_,), [at.put(node, text + more_)]
 
 
 def left_out(node: Any, at: Spot) -> Iterator[Found]:
     """A call that is not made; one side of an operation alone."""
+    method = isinstance(getattr(node, "func", None), ast.Attribute)
     if isinstance(node, ast.Call):
         kind = call_kind(node, at)
-        for inner in (getattr(node.func, "value", None), *node.args):
-            if inner is None or isinstance(inner, ast.Starred):
+        owner: list[Any] = [getattr(node.func, "value", None)] if method else []
+        for inner in (*owner, *node.args):
+            if isinstance(inner, ast.Starred):
                 continue
             value = at.value(inner)
             if isinstance(value, torch.Tensor) or (value is None and at.raised):
@@ -506,9 +513,22 @@ def masks(node: Any, at: Spot) -> Iterator[Found]:
         return
     if at.value(node).dtype == torch.bool:
         yield 1.1, "mask", ("~",), [at.put(node, f"~{at.safe(node)}")]
-    if len(shape) >= 2 and shape[-1] == shape[-2] > at.T and at.length:
+    plain = isinstance(node, ast.Name | ast.Attribute)
+    plain = plain and not isinstance(at.program.parents.get(node), ast.Subscript)
+    if len(shape) >= 2 and shape[-1] == shape[-2] > at.T and at.length and plain:
         cut = f"[..., :{at.length}, :{at.length}]"
         yield 1.1, "mask", ("cut",), [at.put(node, at.safe(node) + cut)]
+
+
+def later_rows(node: Any, at: Spot) -> Iterator[Found]:
+    """Positions counted from what is kept of earlier tokens, not from 0."""
+    if not isinstance(node, ast.Call) or called(node) != "arange":
+        return
+    count = at.value(node.args[0]) if len(node.args) == 1 else None
+    for name, other in at.known.items():
+        if type(other) is type(count) is int and other > count:
+            new = f"{name} - {at.text(node.args[0])}, {name}"
+            yield 1.2, "length", (name,), [(span(node.args[0]), new)]
 
 
 def fills(node: Any, at: Spot) -> Iterator[Found]:
@@ -557,7 +577,7 @@ def scales(node: Any, at: Spot) -> Iterator[Found]:
                 cost = 1.4 if named else 1.2  # rather where the name is made
                 yield cost, "scale", (power,), [at.put(node, f"{width} ** {power}")]
     if number and value in (float("inf"), float("-inf")):
-        yield 1.0, "mask", ("-",), [at.put(node, f"-{at.safe(node)}")]
+        yield 0.8, "mask", ("-",), [at.put(node, f"-{at.safe(node)}")]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         power = at.value(node.right)
         for new in ("0.5", "-0.5"):
@@ -567,7 +587,14 @@ def scales(node: Any, at: Spot) -> Iterator[Found]:
 
 def more(node: Any, at: Spot) -> Iterator[Found]:
     """Something that is missing at scores: a scale, a mask, a softmax."""
-    if not is_square(at, node) or not at.value(node).is_floating_point():
+    shape = at.shape(node)
+    if shape is None or len(shape) < 2 or not at.value(node).is_floating_point():
+        return
+    if is_product(node) and not is_square(at, node) and len(shape) > 2:
+        for width in at.head_width[:1]:
+            new = f"{at.safe(node)} / {width} ** 0.5"
+            yield 1.5, "scale", ("/",), [at.put(node, new)]
+    if not is_square(at, node):
         return
     text, cost = at.safe(node), 1.4 if is_product(node) else 1.65
     for name, layer in at.known.items():
@@ -627,16 +654,15 @@ def other_names(node: Any, at: Spot) -> Iterator[Found]:
     if not isinstance(node.ctx, ast.Load):
         return
     text, value = at.text(node), at.value(node)
-    if isinstance(value, MethodType) and isinstance(node, ast.Attribute):
-        for part in at.program.parts:  # another method of the same object
-            owner, name = node.value, part.node.name
-            if hasattr(value.__self__, name) and name[:2] != "__" and name != node.attr:
-                new = f"{at.text(owner)}.{name}"
-                yield 1.4, "projection", (name,), [at.put(node, new)]
-    if not isinstance(value, torch.Tensor | nn.Module | int) or text == "self":
+    if isinstance(value, MethodType | nn.Module) and isinstance(node, ast.Attribute):
+        yield from other_calls(node, value, at)
+    lost = at.raised and text in at.missing
+    unknown = value is None and (lost or isinstance(at.statement, ast.Return))
+    if not (unknown or isinstance(value, KNOWN)) or text == "self":
         return
     for other, instead in at.known.items():
-        if other == text or instead is value or not exchangeable(at, value, instead):
+        same = other == text or instead is value
+        if same or not (unknown or exchangeable(at, value, instead)):
             continue
         cost = 1.2 if alike(text, other, at) else 1.5
         cost += 0.1 * (
@@ -649,12 +675,31 @@ def other_names(node: Any, at: Spot) -> Iterator[Found]:
                 yield 1.4, "scale", ("width",), [at.put(node, width)]
 
 
+def other_calls(node: ast.Attribute, value: Any, at: Spot) -> Iterator[Found]:
+    """Another method of the same object, or one in a layer's place."""
+    around = at.program.parents.get(node)
+    if not isinstance(around, ast.Call) or around.func is not node:
+        return
+    method = isinstance(value, MethodType)
+    owner = at.value(node.value)
+    for part in at.program.parts:
+        name = part.node.name
+        if hasattr(owner, name) and name[:2] != "__" and name != node.attr:
+            new = f"{at.text(node.value)}.{name}"
+            if name != "forward":
+                yield 1.4, "projection", (name,), [at.put(node, new)]
+    for name, layer in at.known.items() if method else ():
+        if isinstance(layer, nn.Module):
+            yield 1.5, "projection", (name,), [at.put(node, name)]
+
+
 def name_kind(value: Any, at: Spot, node: ast.AST) -> str:
     if isinstance(value, nn.Module):
         return "projection"
     if type(value) is int:
         return "split"
-    return "mask" if value.dtype == torch.bool else "scores"
+    boolean = isinstance(value, torch.Tensor) and value.dtype == torch.bool
+    return "mask" if boolean else "scores"
 
 
 def alike(one: str, other: str, at: Spot) -> bool:
@@ -674,6 +719,8 @@ def exchangeable(at: Spot, value: Any, other: Any) -> bool:
         )
     if isinstance(value, nn.Module):
         return isinstance(other, nn.Module) and other is not at.scope.get("self")
+    if isinstance(value, list | tuple):
+        return type(other) is type(value) and len(other) == len(value)
     return type(other) is type(value) is int and other != value
 
 
@@ -786,6 +833,12 @@ def flags(node: Any, at: Spot) -> Iterator[Found]:
         if keyword.arg == "dropout_p":
             new = f"{at.text(keyword.value)} if self.training else 0.0"
             yield 1.2, "dropout", ("eval",), [at.put(keyword.value, new)]
+
+
+def arguments(node: Any, at: Spot) -> Iterator[Found]:
+    """An argument that is missing in a call of PyTorch's own attention or dropout."""
+    if not isinstance(node, ast.Call):
+        return
     name, given = called(node), {k.arg for k in node.keywords}
     if "scaled_dot_product" in name:
         for extra in ("is_causal=True", *(f"scale={w} ** -0.5" for w in at.head_width)):
@@ -823,7 +876,7 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
         for inner in (root_of(node.value), *node.value.args):
             if isinstance(inner, ast.Name) and at.shape(inner) is not None:
                 yield 0.9, kind, ("kept",), [at.put(node, f"{at.text(inner)} = {text}")]
-        for name in at.missing if at.shape(node.value) is not None else ():
+        for name in at.missing if at.value(node.value) is not None else ():
             yield 0.9, kind, ("named",), [at.put(node, f"{name} = {text}")]
     if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign):
         yield 1.5, "output", ("pass",), [at.put(node, "pass")]
@@ -834,8 +887,9 @@ def statements(node: Any, at: Spot) -> Iterator[Found]:
     value = getattr(node, "value", None)
     if value is not None and not isinstance(node, ast.Expr):
         yield from through_layers(value, at)
-    for call in ast.walk(node) if at.raised else ():
-        if isinstance(call, ast.Call) and isinstance(at.value(call), tuple):
+    for call in own_nodes(node):
+        several = isinstance(call, ast.Call) and isinstance(at.value(call), tuple)
+        if several and len(at.value(call)) > 1:
             yield 1.1, "output", ("first",), [at.put(call, f"{at.text(call)}[0]")]
 
 
@@ -928,6 +982,7 @@ RULES: tuple[Rule, ...] = (
     twins,
     masks,
     fills,
+    later_rows,
     scales,
     more,
     other_names,
@@ -936,6 +991,7 @@ RULES: tuple[Rule, ...] = (
     operands,
     indices,
     flags,
+    arguments,
     conditions,
     statements,
     siblings,

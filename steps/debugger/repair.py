@@ -8,7 +8,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from steps.debugger.build import make_lazy, prepare
@@ -36,6 +36,7 @@ class Proof:
     apart: float  # the largest difference to the heads computed separately
     expected: torch.Tensor | None = None  # what the first input must give
     inputs: int = 1  # how many inputs it held for
+    trains: bool = True  # whether dropout, if any, acts on the weights in train mode
 
     @property
     def usual(self) -> bool:
@@ -89,7 +90,8 @@ def modes_of(case: Case) -> list[bool]:
 def inputs_of(case: Case, fixed: bool = False) -> list[torch.Tensor]:
     """x, and two more inputs of other lengths, or of the same one."""
     made, T = [case.x], case.T
-    lengths = (T, T) if fixed else (max(T - 2, 2), T + 2)
+    longer = max(case.sizes.context, T + 1)
+    lengths = (T, T) if fixed else (max(T - 2, 2), longer)
     for seed, T in enumerate(lengths, start=21):
         generator = torch.Generator().manual_seed(seed)
         shape = (*case.x.shape[:-2], T, case.x.shape[-1])
@@ -336,6 +338,9 @@ class RightOutput:
             self.trials = [trial_of(case, x, n) for n, x in enumerate(fixed)]
         for trial in self.trials if self.train else ():
             trial.given.thin = thin
+        drops = any(isinstance(part, nn.Dropout) for part in case.module.modules())
+        ours = drops and not self.train
+        self.in_train = replace(self, train=True, known={}) if ours else None
 
     def outputs(self, number: int, module: nn.Module) -> Outputs:
         """What its weights allow for one of the inputs."""
@@ -374,7 +379,17 @@ class RightOutput:
         best = min(readings, key=lambda r: (not r.usual, readings[r]))
         rows = itertools.chain(*self.outputs(0, module).rows.values())
         expected = next(value for reading, value in rows if reading == best)
-        return Proof(best, readings[best], expected, len(self.trials))
+        trains = self.in_train is None or self.in_train.holds(module)
+        return Proof(best, readings[best], expected, len(self.trials), trains)
+
+    def holds(self, module: nn.Module) -> bool:
+        """Whether it can be called and is right."""
+        try:
+            return self(module) is not None
+        except Exception:
+            return False
+        finally:
+            module.eval()
 
 
 def right_output(case: Case) -> Accept:
@@ -622,7 +637,7 @@ class Search:
             self.tried.add(key)
             proof, raised = self.shop.attempt(lines)
             if proof is not None:
-                cost += 1.5 * (not proof.usual)
+                cost += 1.5 * (not proof.usual) + 0.6 * (not proof.trains)
                 gap = before(case, proof)
                 self.found.append(Repair(key, edit.kind, cost, proof, gap))
             elif raised != self.shop.raised and raised != 0:
