@@ -217,7 +217,8 @@ def first_mixed(
     kept = any(part.kind == "attention" for part in one.parts)
     for part, twin in zip(one.parts, two.parts, strict=True):
         if part.kind == "attention" and not differ(part.read, twin.read):
-            kept = kept and not differ(part.made, twin.made)
+            known = part.made is not None and part.made.shape[:2] == x.shape[:2]
+            kept = kept and known and not differ(part.made, twin.made)
     parts = zip(one.parts, two.parts, strict=True)
     events = [(p.order, p.place, p.made, q.made) for p, q in parts]
     names = zip(one.bound, two.bound, strict=False)  # a loop may end early

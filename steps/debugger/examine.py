@@ -49,8 +49,14 @@ class Asked:
         self, module: nn.Module, file: str, sizes: Sizes, built: Built | None
     ) -> Diagnosis:
         """The diagnosis of a module that was made."""
-        case = make_case(module, file, sizes, built, self.causal, self.call)
-        return examine(case, self.quick)
+        case = self.run(module, file, sizes, built)
+        return case if isinstance(case, Diagnosis) else conclude(case, self.quick)
+
+    def run(
+        self, module: nn.Module, file: str, sizes: Sizes, built: Built | None
+    ) -> Case | Diagnosis:
+        """The run to report, or what there is to say of it already."""
+        return best_run(make_case(module, file, sizes, built, self.causal, self.call))
 
 
 def examine_file(
@@ -272,7 +278,10 @@ def fitted(cls: type, built: Built) -> Built:
 
 
 def examine_built(cls: type, built: Built, file: str, asked: Asked) -> Diagnosis:
-    result = asked.examine(built.module, file, built.sizes, built)
+    case = asked.run(built.module, file, built.sizes, built)
+    if not isinstance(case, Diagnosis) and case.run.error is not None:
+        case = at_even_width(cls, built, file, asked) or case
+    result = case if isinstance(case, Diagnosis) else conclude(case, asked.quick)
     if result.verdict != "fault":
         return result
     if built.guessed and " raises " in result.message:
@@ -288,6 +297,25 @@ def examine_built(cls: type, built: Built, file: str, asked: Asked) -> Diagnosis
             "It takes d_in and d_out, and works only where they are equal."
         )
     return result
+
+
+def at_even_width(
+    cls: type, built: Built, file: str, asked: Asked
+) -> Case | Diagnosis | None:
+    """The run where a head has 16 features, if it is right: some want halves of it, or
+    halves of halves, and our own width is no fault of theirs."""
+    if built.again is None or built.sizes.D == EVEN:
+        return None
+    with contextlib.suppress(Exception):
+        even = fitted(cls, build(cls, replace(Sizes(), D=EVEN)))
+        case = asked.run(even.module, file, even.sizes, even)
+        if isinstance(case, Case) and merit(case) >= RIGHT:
+            case.notes.append(f"Run with heads of {EVEN} features: its width needs that.")
+            return case
+    return None
+
+
+EVEN = 16
 
 
 def at_width_of_layers(cls: type, built: Built) -> Built:
@@ -361,12 +389,12 @@ def widths_of(module: nn.Module) -> list[int]:
     return widths
 
 
-def examine(case: Case, quick: bool = False) -> Diagnosis:
-    """Run the module under every way to call it, and conclude from the best run."""
+def best_run(case: Case) -> Case | Diagnosis:
+    """The module run under every way to call it: the best of these runs."""
     case = arranged(case)
     best = best_way(case)
     if not (case.causal or case.undecided) and merit(best) < RIGHT:
         masked = best_way(replace(case, causal=True))
         if merit(masked) >= RIGHT:
             return unwanted_mask(masked)
-    return conclude(best, quick)
+    return best

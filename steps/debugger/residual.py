@@ -63,6 +63,9 @@ class Form:
         for part in parts:
             if part.kind == "other":
                 raise Unjudged(f"{part.path} mixes tokens and is no attention")
+            own = [p.dim() for p in part.module.parameters()]
+            if part.kind == "layer" and own and max(own) < 2:
+                raise Unjudged(f"{part.path} has a gain that is learnt")
             term = self.sums.of.get(id(part))
             if part.kind == "norm" and term is not None:
                 reads = self.sums.sum_of(part.read)

@@ -40,15 +40,20 @@ def in_type(case: Case, dtype: torch.dtype) -> tuple[Run | None, str]:
 
 def cast(module: nn.Module, case: Case, dtype: torch.dtype) -> None:
     """Change the number type of a module and of what it keeps beside its parameters."""
-    module.to(dtype)
+    # Not .to(dtype), which takes complex tables for real ones.
+    module._apply(lambda tensor: tensor.to(dtype) if floating(tensor) else tensor)
     for path in case.hidden:
         tensor = state_of(module).get(path)
-        if tensor is None or not tensor.is_floating_point():
+        if tensor is None or not floating(tensor):
             continue
         if isinstance(tensor, nn.Parameter):
             tensor.data = tensor.data.to(dtype)
         else:
             set_at(module, path, tensor.to(dtype))
+
+
+def floating(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point()
 
 
 def single_precision(case: Case) -> Diagnosis | str | None:
