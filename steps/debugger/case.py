@@ -223,6 +223,16 @@ class Case:
         made.tried, made.not_tried = list(self.tried), list(self.not_tried)
         return made
 
+    def of(self, module: nn.Module) -> "Case":
+        """The same case, not run yet, of another module made of the same file."""
+        made = self.again(self.said, self.how)
+        state = state_of(module)
+        known = {id(t) for t in (*module.parameters(), *module.buffers())}
+        made.module = module
+        made.weights = {path: t for path, t in state.items() if is_weight(state, path)}
+        made.hidden = [path for path, t in state.items() if id(t) not in known]
+        return made
+
     def by(self, way: Way) -> "Case":
         """The same case, not run yet, called in this way."""
 

@@ -310,7 +310,7 @@ def at_even_width(
         even = fitted(cls, build(cls, replace(Sizes(), D=EVEN)))
         case = asked.run(even.module, file, even.sizes, even)
         if isinstance(case, Case) and merit(case) >= RIGHT:
-            case.notes.append(f"Run with heads of {EVEN} features: its width needs that.")
+            case.notes.append(f"Run with heads of {EVEN} features, which it needs.")
             return case
     return None
 

@@ -1,7 +1,7 @@
 """A class with one planted fault, for step 23: every shape in it is right.
 
-The split asks `view` for the heads' shape at once, and the merge asks it for the way
-back. What mends it is at the end, for the step to run.
+The split asks `view` for the heads' shape at once. What mends it is at the end, for the
+step to run.
 """
 
 from steps.pytorch import nn, torch
@@ -37,30 +37,27 @@ class PlantedAttention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, num_tokens, _ = x.shape
-        by_head = (b, self.num_heads, num_tokens, self.head_dim)
-        head_queries = self.W_query(x).view(by_head)
-        head_keys = self.W_key(x).view(by_head)
-        head_values = self.W_value(x).view(by_head)
+        H, D = self.num_heads, self.head_dim
+        head_queries = self.W_query(x).view(b, H, num_tokens, D)
+        head_keys = self.W_key(x).view(b, H, num_tokens, D)
+        head_values = self.W_value(x).view(b, H, num_tokens, D)
         attn_scores = head_queries @ head_keys.transpose(2, 3)
         attn_scores = attn_scores / self.head_dim**0.5
         blocked = self.mask[:num_tokens, :num_tokens]
         attn_scores = attn_scores.masked_fill(blocked, -torch.inf)
         attn_weights = self.dropout(torch.softmax(attn_scores, dim=-1))
         head_contexts = attn_weights @ head_values
+        head_contexts = head_contexts.transpose(1, 2)
         joined_contexts = head_contexts.reshape(b, num_tokens, self.d_out)
         return self.out_proj(joined_contexts)
 
 
 # Lines of this file and what they must read.
-AS_HEADS = ".view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)"
+AS_HEADS = ".view(b, num_tokens, H, D).transpose(1, 2)"
 REPAIR = {
     41: f"        head_queries = self.W_query(x){AS_HEADS}",
     42: f"        head_keys = self.W_key(x){AS_HEADS}",
     43: f"        head_values = self.W_value(x){AS_HEADS}",
-    50: (
-        "        joined_contexts = head_contexts.transpose(1, 2)"
-        ".reshape(b, num_tokens, self.d_out)"
-    ),
 }
 
 

@@ -3,11 +3,11 @@ practice, tried on a copy of the module."""
 
 import ast
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from steps.debugger.build import owner_of
-from steps.debugger.case import Case, plainly
+from steps.debugger.case import Case, judge_run, plainly, run_twice
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, state_of
@@ -32,25 +32,36 @@ from steps.pytorch import nn, torch
 
 __all__ = ["NEAR", "first_fault", "first_mask", "outputs", "random_in_eval"]
 
-
 # In the order in which they are run. Each gives a fault, or the words for what was run
 # and found right, or None; see steps.debugger.settings.
 Probe = Callable[[Case], Diagnosis | str | None]
 
 
-def first_fault(case: Case) -> Diagnosis | None:
-    """The first fault that another setting shows.
+def first_fault(case: Case) -> tuple[Diagnosis, Probe] | None:
+    """The first fault that another setting shows, and what showed it.
 
     What was run and right is added to `case.tried`, what was not to `case.not_tried`.
     """
     for probe in PROBES:
         found = probe(case)
         if isinstance(found, Diagnosis):
-            return found
+            return found, probe
         if found and found not in case.tried:
             case.tried.append(found)
     case.not_tried += [text for text in untried(case) if text not in case.not_tried]
     return None
+
+
+def all_right(case: Case, module: nn.Module, probes: Iterable[Probe]) -> bool:
+    """Whether another module, made of the same file, has no fault when called alike."""
+    twin = case.of(module)
+    run_twice(twin)
+    if twin.run.error is not None:
+        return False
+    judge_run(twin)
+    if twin.judgement is None or not twin.judgement.clean:
+        return False
+    return not any(isinstance(probe(twin), Diagnosis) for probe in probes)
 
 
 def outputs(case: Case, x: torch.Tensor) -> torch.Tensor:

@@ -590,8 +590,14 @@ def find(
     budget: float = 3.0,
     accept: Accept | None = None,
     make: Callable[[], nn.Module] | None = None,
+    confirm: Callable[[nn.Module], bool] = lambda module: True,
+    spare: Callable[[Repair], bool] = lambda repair: False,
+    prefer: int | None = None,
 ) -> list[Repair]:
     """The changes that mend a module, the best first; none if none was found.
+
+    confirm: what must hold of the best as well, as the whole examination does.
+    spare: what is no repair, whatever it proves. prefer: a line, where several mend it.
 
     make: makes the module anew, where `case.built` does not say how.
     accept: what must hold, other than a right output; see RightOutput.
@@ -608,7 +614,12 @@ def find(
         search.through(pairs(singles))
     if not search.found and shop.raised is not None:
         search.through(onward(shop, search.further, width_of(case)))
-    return sorted(search.found, key=lambda repair: (repair.cost, repair.line))
+    found = [repair for repair in search.found if not spare(repair)]
+    found.sort(key=lambda r: (prefer not in dict(r.changes), r.cost, r.line))
+    shop.accept = lambda module: Proof(None, 0.0) if confirm(module) else None
+    while found and shop.attempt(dict(found[0].changes))[0] is None:
+        found.pop(0)
+    return found
 
 
 @dataclass

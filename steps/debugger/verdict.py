@@ -15,17 +15,20 @@ from steps.debugger.judge import CONTEXTS, OUTPUT, Judgement, distance
 from steps.debugger.load import first_line, rank
 from steps.debugger.probes import (
     NEAR,
+    PROBES,
+    Probe,
+    all_right,
     first_fault,
     first_mask,
     outputs,
     random_in_eval,
 )
-from steps.debugger.repair import Repair, find, right_output
+from steps.debugger.repair import Proof, Repair, find, right_output
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, place_of
 from steps.debugger.settings.rotary import rotary
 from steps.errors import UserError
-from steps.pytorch import torch
+from steps.pytorch import nn, torch
 from steps.walk.source import Place
 
 # A size given where a pair of them, a layer or a config was wanted.
@@ -50,11 +53,12 @@ def conclude(case: Case, quick: bool = False) -> Diagnosis:
     if result.verdict == "cannot tell":
         fault = rotary(case)
     if result.verdict == "no fault" or isinstance(fault, Diagnosis):
-        fault = fault or first_fault(case)
-        if isinstance(fault, Diagnosis):
+        found = (fault, rotary) if isinstance(fault, Diagnosis) else first_fault(case)
+        if found is not None:
+            fault, probe = found
             fault.trace, fault.proof = result.trace, fault.proof or SHOWN
             mark(fault)
-            result = fault
+            result = fault if quick else repaired_setting(case, fault, probe)
         else:
             result.notes += remarks(case)
     elif result.verdict == "fault" and not result.proof:
@@ -89,9 +93,15 @@ UNUSUAL = re.compile(
 
 def proved(case: Case, finding: Diagnosis, quick: bool) -> Diagnosis:
     """The finding with its proof: a change that mends it, or what the run shows."""
-    repairs = [] if quick else [r for r in find(case) if not omits(case, r)]
-    if repairs:
-        return mended(case, finding, repairs)
+    if not quick:
+        repairs = find(
+            case,
+            prefer=finding.line,
+            spare=lambda repair: omits(case, repair),
+            confirm=lambda module: all_right(case, module, PROBES),
+        )
+        if repairs:
+            return mended(case, finding, repairs)
     finding.proof = demonstration(case)
     if finding.proof:
         return finding
@@ -106,6 +116,25 @@ def proved(case: Case, finding: Diagnosis, quick: bool) -> Diagnosis:
         "attention of another kind, or want other arguments (--build, --call)."
     )
     return Diagnosis(finding.file, "cannot tell", message=message, trace=finding.trace)
+
+
+def repaired_setting(case: Case, fault: Diagnosis, probe: Probe) -> Diagnosis:
+    """A fault that another setting shows, with the change that mends it, if found."""
+
+    def accept(module: nn.Module) -> Proof | None:
+        return Proof(None, 0.0) if all_right(case, module, [probe]) else None
+
+    repairs = find(
+        case,
+        accept=accept,
+        prefer=fault.line,
+        confirm=lambda module: all_right(case, module, PROBES),
+    )
+    near = [r for r in repairs if fault.line in dict(r.changes)] or repairs
+    if near:
+        fault.repair, fault.also = near[0].json, [r.json for r in near[1:]]
+        fault.proof = "with the change it was run in the same way, and is right."
+    return fault
 
 
 def omits(case: Case, repair: Repair) -> bool:
@@ -124,20 +153,16 @@ def omits(case: Case, repair: Repair) -> bool:
 
 def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
     """The fault that a repair proves: at its line, with the change and its proof."""
-
-    def at(line: int | None) -> Iterator[Repair]:
-        return (r for r in repairs if line in dict(r.changes))
-
-    best = next(at(finding.line), repairs[0])
+    best, *others = repairs
     finding.repair = best.json
-    finding.also = [repair.json for repair in repairs if repair is not best]
+    finding.also = [repair.json for repair in others]
     several = len(best.changes) > 1 and finding.line is not None
     if finding.line not in dict(best.changes) and not several:
         seen = finding.seen_at or finding.line
         place = Place(case.file.path, best.line, best.line, None, None)
         finding.line, finding.column, finding.kind = best.line, None, best.kind
         finding.statement, finding.got = case.file.statement(place), ""
-        finding.message = MENDED.get(best.kind, MENDED[""])
+        finding.message = MENDED
         if seen not in (None, best.line):
             finding.message += f" It shows at line {seen}."
             finding.seen_at = seen
@@ -151,8 +176,8 @@ def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
     return finding
 
 
-# What is said of a fault that its repair alone explains, by kind.
-MENDED = {"": "This is not what attention does here."}
+# What is said of a fault that its repair alone explains.
+MENDED = "As it stands, this line keeps the output from being that of attention."
 
 
 def demonstration(case: Case) -> str:
