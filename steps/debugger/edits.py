@@ -932,10 +932,18 @@ def siblings(node: Any, at: Spot) -> Iterator[Found]:
         swaps = [(t, o) for t in theirs for o in own if t != o and t not in own]
         for t, o in swaps:
             new = re.sub(rf"(?<![\w.]){re.escape(t)}(?!\w)", o, text)
-            if new != at.text(node.value):
+            if new != at.text(node.value) and not grows(at, node.value, new):
                 yield 1.4, moved(at, node.value), (t, o), [at.put(node.value, new)]
         if "self." in ast.unparse(target) and text != ast.unparse(node.value):
             yield 1.3, "constructor", ("copied",), [at.put(node.value, text)]
+
+
+def grows(at: Spot, node: ast.AST, new: str) -> bool:
+    """Whether an expression makes a tensor of a much larger size than another."""
+    own, value = at.value(node), at.evaluate(new)
+    if not isinstance(own, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return False
+    return value.numel() > 64 * max(own.numel(), 64)
 
 
 def leaves(node: ast.AST) -> list[str]:
@@ -943,7 +951,7 @@ def leaves(node: ast.AST) -> list[str]:
     found = [
         ast.unparse(n)
         for n in ast.walk(node)
-        if isinstance(n, ast.Name | ast.Attribute)
+        if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load)
     ]
     return [
         text for text in dict.fromkeys(found) if text not in ("self", "torch", "nn")

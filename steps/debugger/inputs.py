@@ -217,7 +217,7 @@ def of_one_length(case: "Case") -> "Case | None":
     A window of 3 takes 3 * 3 tokens. None where no such number is the class's own.
     """
     built, sizes = case.built, case.sizes
-    if built is None or built.again is None:
+    if built is None or built.again is None or "context" in built.named.values():
         return None
     own = [v for m in case.module.modules() for v in vars(m).values()]
     own += [n for v in own if isinstance(v, tuple | list) for n in v]

@@ -89,7 +89,10 @@ class Program:
         first = part.node.lineno
         head = f"class {part.owner or 'None_'}:" if part.node.col_offset else ""
         text = "\n" * (first - 2) + head + "\n" * (first > 1) + "\n".join(rows)
-        code = compile(text, self.path, "exec", dont_inherit=True)
+        tree = ast.parse(text)
+        if not stored(tree) <= stored(part.node):
+            raise SyntaxError  # it would change a module, such as torch.nn
+        code = compile(tree, self.path, "exec", dont_inherit=True)
         if part.node.col_offset:
             code = inner(code, part.owner or "None_")
         code = inner(code, part.node.name)
@@ -115,6 +118,16 @@ class Program:
             return call()
         finally:
             sys.settrace(before)
+
+
+def stored(tree: ast.AST) -> set[str]:
+    """The attributes that are given a value, but for those of self."""
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    }
 
 
 def inner(code: CodeType, name: str) -> CodeType:
