@@ -81,7 +81,7 @@ def test_nothing_of_the_module_is_left_changed(tmp_path):
         before = {f: f.__code__ for f in functions_of(vars(names))}
         state = {n: t.clone() for n, t in case.module.state_dict().items()}
         out = case.forward(case.module, case.x)
-        assert find(case, budget=0.3)
+        assert find(case)
         assert {f: f.__code__ for f in functions_of(vars(names))} == before
         assert all(
             torch.equal(t, state[n]) for n, t in case.module.state_dict().items()

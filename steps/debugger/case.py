@@ -68,6 +68,7 @@ class Case:
     risks: list[dict[str, Any]] = field(default_factory=list)  # see Diagnosis
     tried: list[str] = field(default_factory=list)  # settings that were run, and right
     not_tried: list[str] = field(default_factory=list)  # and those that were not
+    make: Callable[[], nn.Module] | None = None  # makes the module anew, where told how
     asked_call: Call | None = None  # what the reader says that forward is given
     by_caller: bool = False  # whether only a mask that forward is given makes it causal
     takes_mask: bool = False  # whether forward has a parameter for one

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,7 @@ class Asked:
     causal: bool | None = None  # whether it must be causal; None: what it claims
     quick: bool = False
     call: Call | None = None
+    make: Callable[[], nn.Module] | None = None  # makes it anew, where told how
 
     def examine(
         self, module: nn.Module, file: str, sizes: Sizes, built: Built | None
@@ -56,7 +58,9 @@ class Asked:
         self, module: nn.Module, file: str, sizes: Sizes, built: Built | None
     ) -> Case | Diagnosis:
         """The run to report, or what there is to say of it already."""
-        return best_run(make_case(module, file, sizes, built, self.causal, self.call))
+        case = make_case(module, file, sizes, built, self.causal, self.call)
+        case.make = self.make
+        return best_run(case)
 
 
 def examine_file(
@@ -82,6 +86,7 @@ def examine_file(
             asked.call = Call(call, vars(module))
         if expression is not None:
             built = build_from(expression, vars(module))
+            asked.make = lambda: build_from(expression, vars(module))
             result = examine_instance(own_copy(unwrapped(built)), asked, expression)
         elif problem and not classes_in(module):
             raise UserError(problem)
@@ -340,13 +345,15 @@ def examine_instance(module: nn.Module, asked: Asked, said: str) -> Diagnosis:
                 "has room for one token only, and one token shows no order: make it "
                 "with a longer context"
             )
-        result = asked.examine(copy_of(module), file, sizes, None)
+        case = asked.run(copy_of(module), file, sizes, None)
+        right = isinstance(case, Case) and merit(case) >= RIGHT
+        if not right and type(module).__module__.startswith("torch."):
+            name = type(module).__name__
+            raise UserError(f"{name} is PyTorch's own; no line of it is the file's")
+        result = case if isinstance(case, Diagnosis) else conclude(case, asked.quick)
         result.examined = result.examined or said
         if result.verdict == "no fault":
             return result
-        if type(module).__module__.startswith("torch."):
-            name = type(module).__name__
-            raise UserError(f"{name} is PyTorch's own; no line of it is the file's")
         best = best or result
     if best is None:
         raise UserError("the width of its input could not be found from its layers")

@@ -472,7 +472,8 @@ class Workshop:
         if make is None and case.built is not None:
             again = case.built.again
             self.make = None if again is None else lambda: again(case.sizes)
-        names = vars(sys.modules[type(case.module).__module__])
+        own = sys.modules.get(type(case.module).__module__)
+        names = vars(own) if own is not None else {}
         self.program = Program(case.file.path, names)
         self.seen = Seen()
         self.raised: int | None = None
@@ -605,7 +606,7 @@ def find(
     """
     end = time.process_time() + budget
     accept = accept or right_output(case)
-    shop = Workshop(case, accept, make)
+    shop = Workshop(case, accept, make or case.make)
     shop.watch()
     search = Search(shop, end)
     singles = candidates(shop, width_of(case))
