@@ -153,9 +153,10 @@ def examine_block(block: Block, read: set[type]) -> tuple[str, Diagnosis | None]
             block.unjudged = str(why)
     if found is None:
         return "; ".join(said), None
-    return "", block.file.fault(
-        found.place, found.kind, found.message, found.got, found.expected
-    )
+    fault = block.file.fault(found.place, found.kind, found.message, found.got)
+    if found.expected:
+        fault.proof = f"it was run so; it had to make {found.expected}."
+    return "", fault
 
 
 def residuals(
@@ -251,7 +252,6 @@ def raised(
                     "residual",
                     message,
                     f"a {kind}",
-                    "the first tensor of what it returns",
                     seen_at=seen.place.line if seen.place else None,
                 )
     *_, made_up = block.given(x)
@@ -261,7 +261,7 @@ def raised(
     )
     if own and not made_up and seen.place is not None:
         return "", block.file.fault(
-            seen.place, "block", f"forward raises {first_line(error)}.", "", ""
+            seen.place, "block", f"forward raises {first_line(error)}."
         )
     return "", None
 

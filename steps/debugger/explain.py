@@ -10,7 +10,6 @@ from steps.debugger.arguments import meaning
 from steps.debugger.bound import alias, binding, given
 from steps.debugger.build import owner_of
 from steps.debugger.case import Case, is_clean, is_clean_with
-from steps.debugger.file import RIGHT
 from steps.debugger.judge import AFTER, CONTEXTS
 from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
@@ -88,7 +87,6 @@ def layer_of_a_role_again(case: Case) -> Diagnosis | None:
             "projection",
             f"The output is projected by {p.layer!r}, the layer that makes the {role}.",
             f"{p.layer!r} used for two roles",
-            "a layer of its own for the output",
             seen_at=fault.line,
             node=fault,
         )
@@ -133,7 +131,6 @@ def result_thrown_away(case: Case) -> Diagnosis | None:
             f"It reads the {before}; {made!r}, made for it at line {lost.line}, is "
             "read by nothing.",
             f"made from the {before}",
-            f"read {made}",
             seen_at=case.seen,
         )
     return thrown_away(case, lost, f"the result ({held})", reader or case.wrong)
@@ -154,7 +151,6 @@ def thrown_away(case: Case, lost: Node, result: str, reader: Node | None) -> Dia
         f"{name} returns a new tensor and leaves the old one as it was; nothing takes "
         f"{result}, so line {seen} goes on with the old one.",
         "a tensor that nothing reads",
-        better,
         seen_at=seen,
     )
 
@@ -196,7 +192,6 @@ def another_result_returned(case: Case) -> Diagnosis | None:
             f"Its result, {label.stage.name}, is used by nothing: forward returns "
             f"{said}.",
             said,
-            "return it",
         )
     kind = "merge" if "joined" in said and "not projected" not in said else "output"
     message = f"forward returns {said}."
@@ -214,7 +209,6 @@ def output_changed(case: Case) -> Diagnosis | None:
         "output",
         "The output of attention is right before it, and other numbers after it.",
         f"{node.entry.function} of the output",
-        "the output itself",
     )
 
 
@@ -254,7 +248,6 @@ def keys_by_queries(case: Case) -> Diagnosis | None:
             f"queries on the columns, and line {case.seen} goes on as if the rows were "
             "queries.",
             f"axes ({', '.join(case.labels[start].axes)}), S the keys' tokens",
-            RIGHT["scores"] + ": rows are queries",
             seen_at=case.seen,
         )
     return None
@@ -316,16 +309,15 @@ def unmasked(case: Case, node: Node) -> Diagnosis:
     message = (
         "It reads the unmasked scores: every token gets weight from tokens after it."
     )
-    expected, got = RIGHT["mask"], "a softmax over all tokens, the future included"
+    got = "a softmax over all tokens, the future included"
     if case.labels[node].stage.part == "sum":
         message = (
             "The weights are masked after the softmax and never made to sum to 1 again."
         )
-        expected += "; or divide each row by its sum afterwards"
         sums = node.value.sum(-1)
         low, high = float(sums.min()), float(sums.max())
         got = f"rows whose sums run from {low:.2g} to {high:.2g}"
-    return case.file.fault(node, "mask", message, got, expected, seen_at=case.seen)
+    return case.file.fault(node, "mask", message, got, seen_at=case.seen)
 
 
 def idle_mask(case: Case, node: Node) -> Node | None:
@@ -363,9 +355,6 @@ def made_wrong(case: Case) -> Diagnosis | None:
         again = same_head(case, fault)
         if again is not None:
             return again
-    expected = merge_of(case, fault) if kind == "merge" else None
-    if kind == "mask" and not case.judged.reference.causal:
-        expected = "no mask, or one that the caller gives"
     turned = features_first(case, fault) if kind in ("scores", "values") else None
     if turned is not None:
         axes = ", ".join(case.labels[turned].axes)
@@ -378,7 +367,7 @@ def made_wrong(case: Case) -> Diagnosis | None:
             seen_at=fault.line,
             node=fault,
         )
-    finding = case.file.fault(fault, kind, message, got, expected)
+    finding = case.file.fault(fault, kind, message, got)
     return wrong_mask(case, fault, finding) or wrong_setting(case, finding) or finding
 
 
@@ -405,7 +394,6 @@ def same_head(case: Case, fault: Node) -> Diagnosis | None:
         f"Every head is given the slice of {head}: {len(labels)} contexts are joined, "
         "and they are the same one.",
         f"{head}, {len(labels)} times",
-        "the slice [h * head_dim : (h + 1) * head_dim] for head h",
         seen_at=fault.line,
         node=fault,
     )
@@ -423,19 +411,6 @@ def features_first(case: Case, fault: Node) -> Node | None:
 
     starts = [earliest(node, turned) for node in fault.inputs if turned(node)]
     return min(starts, key=lambda node: node.index, default=None)
-
-
-def merge_of(case: Case, fault: Node) -> str | None:
-    """The right merge of contexts whose axes are in another order than usual."""
-    axes = next((case.labels[n].axes for n in fault.inputs if n in case.labels), ())
-    if sorted(axes) != sorted(BHTD) or tuple(axes) == BHTD:
-        return None
-    order = [axes.index(name) for name in ("B", "T", "H", "D")]
-    moved = [at for at, axis in enumerate(order) if at != axis]
-    move = f".permute({', '.join(map(str, order))})"
-    if len(moved) < 3:
-        move = f".transpose({moved[0]}, {moved[1]})" if moved else ""
-    return f"contexts{move}.reshape(b, num_tokens, num_heads * head_dim)"
 
 
 def unscaled_scores(case: Case) -> Node | None:
@@ -537,7 +512,6 @@ def wrong_setting(case: Case, finding: Diagnosis) -> Diagnosis | None:
                 f"The constructor sets {name} = {value:.4g}; with {said} the module is "
                 f"right. {finding.message}",
                 finding.got,
-                finding.expected,
                 seen_at=finding.line,
                 node=finding.node,
             )
@@ -602,9 +576,8 @@ def raised(case: Case) -> Diagnosis | None:
         )
     if "overflow" in str(run.error):
         kind = "mask"
-    expected = None
     if TWO_TYPES.search(str(run.error)):
-        kind, expected = "precision", SAME_TYPE
+        kind = "precision"
         message = (
             "Two number types meet here, as they do in every precision but float32: "
             f"in float64 {function} raises {error}."
@@ -613,8 +586,7 @@ def raised(case: Case) -> Diagnosis | None:
         message += (
             " x is d_in wide and the output d_out: they add up where these agree."
         )
-        expected = "d_out = d_in, or no sum with x here: that is the block's to do"
-    finding = case.file.fault(run.place, kind, message, error, expected)
+    finding = case.file.fault(run.place, kind, message, error)
     if layer is not None and function == "linear":
         return layer_refuses(case, layer, list(tensors_in(args)), error) or finding
     return mended(case, finding)
@@ -693,7 +665,6 @@ def layer_refuses(
             f"and {name!r} takes {takes}. The constructor did not divide the width by "
             "the heads.",
             error,
-            "head_dim = d_out // num_heads",
         )
     if place is None or width == takes:
         return None
@@ -712,7 +683,6 @@ def layer_refuses(
         f"The layer {name!r} takes {takes} features and is given {what}: {width} "
         "features.",
         error,
-        f"nn.Linear({width}, ...)",
         seen_at=case.seen,
     )
 
@@ -825,7 +795,6 @@ def one_head_twice(case: Case) -> Diagnosis | None:
                 f"Heads {earlier} and {number} use the same weights "
                 f"({p.layer}), so they are one head computed twice.",
                 f"one layer for the {WORDS[role]} of several heads",
-                "a layer of its own for every head",
                 seen_at=p.node.line,
                 node=p.node,
             )
@@ -864,7 +833,6 @@ def split_first(case: Case) -> Diagnosis | None:
                 f"{ps[0].layer!r} of shape {tuple(weight.shape)}, makes the "
                 f"{WORDS[role]} of every head: the heads share their weights.",
                 f"{heads.H} heads, one layer",
-                "a projection from all features to all heads, then the split",
             )
     return None
 

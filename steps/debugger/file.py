@@ -10,24 +10,6 @@ from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node
 from steps.walk.source import Place, Source, span
 
-RIGHT = {
-    "split": "tensor.view(b, num_tokens, num_heads, head_dim).transpose(1, 2)",
-    "repeat": "tensor.repeat_interleave(num_heads // num_kv_heads, dim=1)",
-    "scores": "queries @ keys.transpose(-2, -1), with (b, num_heads, num_tokens, "
-    "head_dim) each",
-    "scale": "scores / head_dim**0.5",
-    "mask": "scores.masked_fill(mask[:num_tokens, :num_tokens], -torch.inf) before the "
-    "softmax, where mask is triu(ones, diagonal=1) as booleans",
-    "softmax": "torch.softmax(scores, dim=-1): the weights of one query sum to 1",
-    "values": "weights @ values, with (b, num_heads, num_tokens, head_dim) values",
-    "merge": "contexts.transpose(1, 2).contiguous().view(b, num_tokens, num_heads * "
-    "head_dim)",
-    "output": "out_proj(joined), where joined is (b, num_tokens, num_heads * head_dim)",
-    "projection": "queries, keys and values each from x, each through a layer of its "
-    "own",
-}
-
-
 NO_GRADIENTS = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
@@ -46,14 +28,12 @@ class File:
         kind: str,
         message: str,
         got: str = "",
-        expected: str | None = None,
         seen_at: int | None = None,
         node: Node | None = None,
     ) -> Diagnosis:
         """A fault at an operation or another place.
 
         got: what was made.
-        expected: what is right, if not what RIGHT has for the kind.
         seen_at: the line where it shows, if that is another one.
         node: the operation that is marked, if the place is another's.
         """
@@ -69,9 +49,8 @@ class File:
             column,
             self.statement(place),
             kind,
-            RIGHT.get(kind, "") if expected is None else expected,
-            got,
-            message,
+            got=got,
+            message=message,
             seen_at=seen_at or line,
             node=at if node is None and isinstance(at, Node) else node,
         )

@@ -1,8 +1,6 @@
 """What a right forward pass does not show: each other way that attention goes wrong in
 practice, tried on a copy of the module."""
 
-import ast
-import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -86,7 +84,6 @@ def input_changed(case: Case) -> Diagnosis | None:
         "input",
         "It changes the input in place: the caller's x has other numbers afterwards.",
         "an input that is not what it was",
-        "a new tensor, as in x = x + positions",
     )
 
 
@@ -109,25 +106,7 @@ def random_in_eval(case: Case) -> Diagnosis | None:
         "In eval mode two runs on the same input differ, and they part here: dropout "
         "stays on when it should be off.",
         "other numbers each time",
-        dropout_off(node),
     )
-
-
-def dropout_off(node: Node) -> str:
-    """How dropout is written so that eval mode turns it off."""
-    if "attention" in node.entry.function:
-        return (
-            "dropout_p=self.dropout if self.training else 0.0, or an nn.Dropout layer"
-        )
-    tensor, rate = "weights", "p"
-    with contextlib.suppress(SyntaxError):
-        call = ast.parse(node.entry.expression, mode="eval").body
-        if isinstance(call, ast.Call) and node.entry.function == "dropout":
-            given = {k.arg: k.value for k in call.keywords}
-            given |= dict(zip(("input", "p"), call.args, strict=False))
-            tensor = ast.unparse(given["input"]) if "input" in given else tensor
-            rate = ast.unparse(given["p"]) if "p" in given else rate
-    return f"F.dropout({tensor}, {rate}, self.training), or an nn.Dropout layer"
 
 
 # ---------------------------------------------------------------- tensors
@@ -162,7 +141,6 @@ def hidden_weight(case: Case, path: str, node: Node) -> Diagnosis:
         f"{what}: parameters() does not list them, so an optimiser never trains them "
         "and to(device) and state_dict() leave them out.",
         f"{path} outside parameters()",
-        "nn.ModuleList([...]) for layers, nn.Parameter(...) for tensors",
         seen_at=node.line,
     )
 
@@ -185,7 +163,6 @@ def unused_layers(case: Case) -> Diagnosis | None:
             "output" if layer else "projection",
             f"{path!r} is made and never used: the output does not depend on it.",
             "no operation reads it",
-            "use it in forward, or do not make it",
         )
     return None
 
@@ -211,7 +188,6 @@ def gradients(case: Case) -> Diagnosis | None:
             "training",
             f"Without gradients it runs; with them, as in training, it raises {error}",
             error,
-            "a new tensor, not one changed in place",
         )
     if run.output is None:
         return None
@@ -239,7 +215,6 @@ def gradients(case: Case) -> Diagnosis | None:
                 f"No gradient goes through it: {lost[0]!r}, or a part of it, is used "
                 "and never trained.",
                 "a result cut off from its weights",
-                "the tensor itself, without detach(), .data or no_grad()",
                 seen_at=node.line,
                 node=node,
             )
@@ -248,7 +223,6 @@ def gradients(case: Case) -> Diagnosis | None:
         "training",
         f"No gradient reaches {lost[0]!r}: it is used and never trained.",
         "no gradient",
-        "a forward pass that autograd can follow",
     )
 
 
@@ -289,7 +263,6 @@ def bias_flag(case: Case) -> Diagnosis | None:
                 "constructor",
                 f"{wrong}: the flag does not reach it.",
                 wrong,
-                f"nn.Linear(d_in, d_out, bias={flag})",
             )
     return None
 

@@ -48,7 +48,7 @@ class Diagnosis:
     column: int | None = None
     statement: str = ""
     kind: str = ""  # the family of the fault, such as "mask" or "split"
-    expected: str = ""
+    expected: str = ""  # the first changed line of the repair
     got: str = ""
     message: str = ""
     trace: list[dict[str, Any]] = field(default_factory=list)
@@ -68,6 +68,11 @@ class Diagnosis:
     notes: list[str] = field(default_factory=list)  # what was remarked
     seen_at: int | None = None  # where a fault of the constructor shows in forward
     node: "Node | None" = None  # the operation at fault, in memory only
+
+    def mend(self, repairs: list[list[dict[str, Any]]], proof: str) -> None:
+        """Take the first of these as the repair, the others as further ones."""
+        self.repair, *self.also = repairs
+        self.expected, self.proof = self.repair[0]["new"].strip(), proof
 
     def json(self) -> str:
         """One line of strict JSON."""

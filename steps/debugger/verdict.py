@@ -132,8 +132,8 @@ def repaired_setting(case: Case, fault: Diagnosis, probe: Probe) -> Diagnosis:
     )
     near = [r for r in repairs if fault.line in dict(r.changes)] or repairs
     if near:
-        fault.repair, fault.also = near[0].json, [r.json for r in near[1:]]
-        fault.proof = "with the change it was run in the same way, and is right."
+        proof = "with the change it was run in the same way, and is right."
+        fault.mend([repair.json for repair in near], proof)
     return fault
 
 
@@ -153,9 +153,7 @@ def omits(case: Case, repair: Repair) -> bool:
 
 def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
     """The fault that a repair proves: at its line, with the change and its proof."""
-    best, *others = repairs
-    finding.repair = best.json
-    finding.also = [repair.json for repair in others]
+    best = repairs[0]
     several = len(best.changes) > 1 and finding.line is not None
     if finding.line not in dict(best.changes) and not several:
         seen = finding.seen_at or finding.line
@@ -169,10 +167,11 @@ def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
     off = f"it is {best.without:.2g} off" if best.without < math.inf else ""
     if not off:
         off = "it raises" if case.run.error is not None else "it has another shape"
-    finding.proof = (
+    proof = (
         f"with the change the output equals {heads_of(case)}, to "
         f"{best.proof.apart:.0e}; without it {off}."
     )
+    finding.mend([repair.json for repair in repairs], proof)
     return finding
 
 
@@ -270,7 +269,6 @@ def unwanted_mask(case: Case) -> Diagnosis:
         "It hides the tokens after each token, and here every token may look at every "
         "other. All else is right.",
         "a causal mask",
-        "no mask, or one that the caller gives",
     )
     result.trace = rows(case, result)
     mark(result)
@@ -493,7 +491,6 @@ def without_heads(case: Case) -> Diagnosis:
             "memory: the numbers of one token end up in another sequence's or token's "
             "place.",
             "tokens in the wrong places",
-            "x.transpose(0, 1)",
         )
         result.trace = rows(case, result)
         mark(result)

@@ -239,8 +239,6 @@ def parted(
         f"{case.T} tokens given {shown}, {step.words}: the output of {place} is "
         f"{gap:.2g} of the largest number off what it is without a cache. {why}",
         "an output that depends on how the text is cut",
-        "keys and values of all tokens so far, in their order, and rows of the mask "
-        "that count from the tokens before",
     )
 
 

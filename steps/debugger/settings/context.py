@@ -116,7 +116,6 @@ def other_context(case: Case) -> Diagnosis | str | None:
     means = "the output does not depend on it" if same else f"it is {gap:.2g} off"
     run = both.read_as_x(x).record(context)
     node, role = not_of_context(case, run)
-    right = f"keys and values from {named}, queries from {both.query}"
     return case.file.fault(
         node or first_scores(case),
         "projection" if role else "scores",
@@ -125,7 +124,6 @@ def other_context(case: Case) -> Diagnosis | str | None:
         f"{means} (as a part of the largest number)."
         + (f" Here {role} are made, and {named} is not in them." if role else ""),
         f"{role} of {both.query}" if role else "another output",
-        right,
         node=node,
     )
 
@@ -171,7 +169,6 @@ def refused(
             f"{both.query} it raises {first_line(error)}: here {role} are made, and "
             f"{named} is not in them.",
             f"{role} of {both.query}",
-            f"keys and values from {named}, queries from {both.query}",
             seen_at=run.place.line if run.place is not None else None,
         )
     return case.file.fault(
@@ -180,7 +177,6 @@ def refused(
         f"With {named} of {context.shape[1]} tokens for the {case.T} of {both.query} "
         f"it raises {first_line(error)}; with {case.T} it does not.",
         first_line(error),
-        f"the number of keys and values read from the shape of {named}",
     )
 
 
@@ -211,5 +207,4 @@ def other_width(both: Crossed) -> Diagnosis | None:
         f"With {name}={wide} and a context {wide} wide it raises {first_line(error)}; "
         "with one as wide as x it does not.",
         first_line(error),
-        f"layers for keys and values that read {name} features",
     )

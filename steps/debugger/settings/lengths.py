@@ -78,7 +78,6 @@ def table_sizes(case: Case) -> Diagnosis | None:
                 f"have room for, it raises {first_line(run.error)}: {path!r} has room "
                 f"for {size}.",
                 f"{path} of shape {tuple(tensor.shape)}",
-                f"a table of ({long.context}, {long.context}) for that context",
                 seen_at=run.place.line if run.place is not None else None,
             )
     return None
@@ -103,7 +102,6 @@ def other_length(
             "length",
             f"{said}, it raises {got}.",
             got,
-            "sizes read from x.shape, and the mask cut to [:num_tokens, :num_tokens]",
         )
     if out is None:
         return None
@@ -116,7 +114,6 @@ def other_length(
             "length",
             f"{said}, the output has shape {tuple(out.shape)}.",
             f"shape {tuple(out.shape)}",
-            f"({B}, {T}, ...)",
         )
     head = out[: part.shape[0], : part.shape[1]]
     gap, near = head - part[:, : head.shape[1]], NEAR * (1 + part.abs().max())
@@ -128,5 +125,4 @@ def other_length(
         f"{said}, the first tokens' outputs are not those of the same tokens in "
         "another length: tokens are read that should not be.",
         "outputs that change with the length",
-        "outputs of a token that depend on it and the tokens before it only",
     )

@@ -43,7 +43,6 @@ def own_mask(case: Case) -> Diagnosis | str | None:
         f"not: an earlier output moves by {gap:.2g} (of the largest number) when the "
         "last token changes.",
         f"a causal mask only where {name} is given",
-        f"its own mask always, and {name} beside it",
     )
 
 

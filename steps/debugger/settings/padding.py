@@ -153,7 +153,6 @@ def wrongly_hidden(padded: Padded, mask: torch.Tensor) -> Diagnosis | None:
         f"{name!r} was tried as a padding mask, in every usual form: none gives a "
         "padded sentence the output that it has without its padding.",
         f"shape {tuple(added[0].value.shape)}",
-        "a mask over the keys, (b, 1, 1, num_tokens): the same for every query",
         seen_at=on_x[0].line if on_x else None,
         node=on_x[0] if on_x else None,
     )
@@ -212,7 +211,6 @@ def only_alone(padded: Padded) -> Diagnosis | None:
             f"{name!r} ({words}) hides the padding of one sentence rightly; for "
             f"{case.B} sentences, a row for each, it raises {error}.",
             error,
-            "each sentence's row of the mask, repeated for each of its heads",
         )
     return None
 

@@ -72,7 +72,6 @@ def single_precision(case: Case) -> Diagnosis | str | None:
             "precision",
             f"In float32, PyTorch's own type, two number types meet here: {said}.",
             said,
-            SAME_TYPE,
         )
     if case.mask is not None:  # one of ours
         return None
@@ -82,7 +81,6 @@ def single_precision(case: Case) -> Diagnosis | str | None:
         "precision",
         f"In float32, PyTorch's own type, the output is off by {said}: {why}.",
         "scores whose digits are lost",
-        "scores.masked_fill(mask, -torch.inf), which leaves what is visible as it is",
     )
 
 

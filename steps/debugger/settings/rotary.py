@@ -104,7 +104,6 @@ def fault(case: Case, node: Node, found: str, got: str) -> Diagnosis:
         f"With rotary positions, scores depend on the distance of two tokens alone. "
         f"Run with one token repeated {case.T} times: {found}.",
         got,
-        SCORES,
         seen_at=node.line,
         node=node,
     )

@@ -10,8 +10,6 @@ from steps.debugger.run import Node, Run
 from steps.debugger.settings.runs import same
 from steps.pytorch import nn
 
-DROPPED = "weights = self.dropout(torch.softmax(scores, dim=-1))"
-
 
 def asked_rate(case: Case) -> float | None:
     """The dropout rate that the constructor was given, where it takes one."""
@@ -40,7 +38,6 @@ def dropout_rate(case: Case) -> Diagnosis | None:
                 f"The constructor is asked for a dropout rate of {rate:g}, and "
                 f"{name!r} is made with {layer.p:g}.",
                 f"p = {layer.p:g}",
-                "nn.Dropout(dropout)",
             )
     return None
 
@@ -86,7 +83,6 @@ def train_mode(case: Case) -> Diagnosis | str | None:
             "In train mode dropout falls on the weights twice: more are dropped than "
             "was asked for.",
             "dropout on weights that dropout has thinned already",
-            DROPPED,
         )
     on_x = [node for node, calm in drawn if calm in case.plain]
     if on_x and len(on_x) == len(drawn):
@@ -95,7 +91,6 @@ def train_mode(case: Case) -> Diagnosis | str | None:
             "dropout",
             "In train mode dropout falls on the input; no attention weight is dropped.",
             "dropout on x",
-            DROPPED,
         )
     on_contexts = [node for node, calm in drawn if holds_contexts(case, calm)]
     if on_contexts and len(on_contexts) == len(drawn):
@@ -105,7 +100,6 @@ def train_mode(case: Case) -> Diagnosis | str | None:
             "In train mode dropout falls on single features of the contexts; no "
             "attention weight is dropped.",
             "dropout on the contexts",
-            DROPPED,
         )
     never = never_dropped(case) if not drawn else None
     return never or "train mode"
@@ -132,10 +126,9 @@ def dropped(case: Case, node: Node, calm: Node) -> Diagnosis | None:
     """Dropout that falls on something else than weights; calm: the same without it."""
     label = case.labels.get(calm)
     name = label.stage.name if label is not None else ""
-    kind, message, right, got = "dropout", "", DROPPED, f"dropout on the {name}"
+    kind, message, got = "dropout", "", f"dropout on the {name}"
     if not node.used:
         kind, got = "result thrown away", "a tensor that nothing reads"
-        right = "weights = self.dropout(weights)"
         message = (
             "Dropout returns a new tensor; nothing takes it, so nothing is dropped."
         )
@@ -146,7 +139,6 @@ def dropped(case: Case, node: Node, calm: Node) -> Diagnosis | None:
             "score is no blocked token, its weight is still exp(0)."
         )
     elif "not normalised" in name or "not renormalised" in name:
-        right = "weights = self.dropout(weights), once the rows sum to 1"
         message = (
             "In train mode dropout comes before the rows are made to sum to 1, which "
             "undoes its scaling: every row still sums to 1."
@@ -157,7 +149,7 @@ def dropped(case: Case, node: Node, calm: Node) -> Diagnosis | None:
         )
     elif name == "weights":
         return wrong_strength(case, node, calm)
-    return case.file.fault(node, kind, message, got, right) if message else None
+    return case.file.fault(node, kind, message, got) if message else None
 
 
 def wrong_strength(case: Case, node: Node, calm: Node) -> Diagnosis | None:
@@ -181,7 +173,6 @@ def wrong_strength(case: Case, node: Node, calm: Node) -> Diagnosis | None:
         f"{1 / (1 - rate):.4g} times their value; here they are {times:.4g} times, and "
         f"{share:.0%} are dropped.",
         f"survivors times {times:.4g}",
-        "nn.Dropout(p)",
     )
 
 
@@ -204,5 +195,4 @@ def never_dropped(case: Case) -> Diagnosis | None:
         "dropout",
         f"{what}: in train mode nothing is dropped.",
         "no dropout",
-        "weights = self.dropout(weights)",
     )
