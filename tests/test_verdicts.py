@@ -1,8 +1,12 @@
 """A verdict is a proof: nothing is cleared whose output was not compared."""
 
+import json
+
 import pytest
 import torch
+from apply_repair import applied
 from examined import examined
+from program import main
 from torch import nn
 
 ATTENTION = """
@@ -108,3 +112,49 @@ def test_what_leaves_the_output_as_it_was_is_none(name):
     answer = examined(text)
     assert answer["verdict"] == "no fault"
     assert "heads computed separately" in answer["proof"]
+
+
+GATED = source("out").replace("forward(self, x)", "forward(self, x, gate)")
+GATED = GATED.replace("return out", "return out * gate.mean() / gate.mean()")
+
+
+def checked(tmp_path, text, *flags):
+    file = tmp_path / "my_attention.py"
+    file.write_text(text)
+    return main("--quiet", "--check", str(file), *flags)
+
+
+def test_call_says_what_forward_is_given(tmp_path):
+    ran = checked(tmp_path, GATED, "--call", "x, torch.ones(B, T, x.shape[-1])")
+    assert ran.code == 0, ran.out
+    assert "called with x, torch.ones(B, T, x.shape[-1])" in " ".join(ran.out.split())
+    for call, said in (("x, (", "--call: 'x, ('"), ("x, y", "name 'y' is not defined")):
+        ran = checked(tmp_path, GATED, "--call", call)
+        assert (ran.code, ran.err) == (2, "")
+        assert said in " ".join(ran.out.split())
+
+
+def test_quick_looks_for_no_repair(tmp_path):
+    wrong = source("out").replace("dim=-1", "dim=-2")
+    told = json.loads(checked(tmp_path, wrong, "--json").out)
+    quick = json.loads(checked(tmp_path, wrong, "--json", "--quick").out)
+    assert (told["verdict"], quick["verdict"]) == ("fault", "fault")
+    assert told["line"] == quick["line"]
+    assert quick["repair"] is None
+    mended = applied(wrong, told["repair"])
+    assert torch.allclose(*first_output(mended), atol=1e-5)
+
+
+def test_a_risk_is_no_fault_unless_strict(tmp_path):
+    masked = source("out").replace(
+        "weights = torch.softmax(q @ k.transpose(2, 3) / q.shape[-1] ** 0.5, dim=-1)",
+        "scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5\n"
+        "        later = torch.ones(x.shape[1], x.shape[1], device=x.device).triu(1)\n"
+        "        weights = scores.masked_fill(later.bool(), -1e9).softmax(-1)",
+    )
+    told = json.loads(checked(tmp_path, masked, "--json").out)
+    line = masked.splitlines().index(next(x for x in masked.splitlines() if "1e9" in x))
+    assert told["verdict"] == "no fault"
+    assert [(r["line"], r["setting"]) for r in told["risks"]] == [(line + 1, "half")]
+    assert checked(tmp_path, masked).code == 0
+    assert checked(tmp_path, masked, "--strict").code == 1
