@@ -98,19 +98,13 @@ class Diagnosis:
         kind = f" ({self.kind})" if self.kind else ""
         mended = ", and the change that mends it" if self.repair else ""
         lines = wrap(f"{file}{where}: {self.verdict}{kind}{mended}")
-        lines += ["", *wrap(self.message)]
+        if self.message:
+            lines += ["", *wrap(self.message)]
         if self.got and self.verdict == "fault":
             lines += wrap(f"It made: {self.got}", "  ", "    ")
         lines += self._change()
-        if self.proof:
-            lines += ["", *wrap(f"Proof: {self.proof}")]
-        for risk in self.risks:
-            at = f"line {risk['line']}: " if risk["line"] else ""
-            lines += wrap(f"Risk: {at}{risk['message']}")
-        if self.tried:
-            lines += wrap(f"Tried: {', '.join(self.tried)}.")
-        if self.not_tried:
-            lines += wrap(f"Not tried: {', '.join(self.not_tried)}.")
+        shown = self.shown()
+        lines += [""] * bool(shown) + [line for said in shown for line in wrap(said)]
         if self.trace:
             lines += ["", *self._table(), *self._axes()]
         lines.append("")
@@ -119,6 +113,22 @@ class Diagnosis:
         for note in self.notes:
             lines += wrap(note, "  - ", "    ")
         return lines[: -1 if not lines[-1] else None]
+
+    def shown(self) -> list[str]:
+        """What was run, a sentence each: the proof, the risks, what was tried."""
+        said = [f"Proof: {self.proof}"] if self.proof else []
+        for risk in self.risks:
+            at = f"line {risk['line']}: " if risk["line"] else ""
+            said.append(f"Risk: {at}{risk['message']}")
+        for name, settings in (("Tried", self.tried), ("Not tried", self.not_tried)):
+            said += [f"{name}: {', '.join(settings)}."] if settings else []
+        return said
+
+    def others(self) -> str:
+        """Where else a change mends it; "" for nowhere."""
+        lines = sorted({repair[0]["line"] for repair in self.also})
+        s, said = "s" * (len(lines) > 1), ", ".join(map(str, lines))
+        return f"A change at line{s} {said} mends it as well." if lines else ""
 
     def _change(self) -> list[str]:
         """The line at fault as it stands and, where a change was proved, as it must."""
@@ -133,10 +143,7 @@ class Diagnosis:
                 where + (change["new"].strip() or "(nothing)"), f"  {name:<8}", " " * 12
             )
         if self.also:
-            places = sorted({repair[0]["line"] for repair in self.also})
-            s, said = "s" * (len(places) > 1), ", ".join(map(str, places))
-            mends = f"A change at line{s} {said} mends it as well."
-            lines += wrap(mends, " " * 10, " " * 10)
+            lines += wrap(self.others(), " " * 10, " " * 10)
         return lines
 
     def _table(self) -> list[str]:
