@@ -77,7 +77,7 @@ def section(
     first: the place of the first of them.
     """
     rows, groups = result.trace, []
-    made = [tensor(row, number) for row in rows]
+    made = [tensor(row, number, result.mark(row)) for row in rows]
     for at in range(len(rows)):
         made[at] |= origin(rows, at, first)
     places = iter(range(first, first + len(rows)))
@@ -147,8 +147,8 @@ def repair(result: Diagnosis) -> list[dict[str, Any]]:
     ]
 
 
-def tensor(row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """One row of a trace as a tensor of the page."""
+def tensor(row: Mapping[str, Any], number: int, mark: str) -> dict[str, Any]:
+    """One row of a trace as a tensor of the page; mark: as `Diagnosis.mark` has it."""
     shape, stage = list(row["shape"]), row["stage"] or ""
     axes = list(row["axes"] or ())
     if len(axes) != len(shape):
@@ -171,10 +171,8 @@ def tensor(row: Mapping[str, Any], number: int) -> dict[str, Any]:
         "step": number,
         "stage": stage,
     }
-    if row["first_wrong"]:
-        made["mark"] = "first"
-    elif row["ok"] is False:
-        made["mark"] = "after"
+    if mark:
+        made["mark"] = mark
     values = row.get("values")
     if values is not None and list(values.shape) == shape:
         window = [
@@ -302,7 +300,7 @@ def fragment(result: Diagnosis) -> str:
     where = f":{result.line}" if result.line else ""
     rows = []
     for row in result.trace:
-        mark = " class='first'" * row["first_wrong"] + " class='after'" * row["follows"]
+        mark = f" class='{result.mark(row)}'" if result.mark(row) else ""
         shape = "(" + ", ".join(map(str, row["shape"])) + ")"
         cells = [row["line"] or "", ascii_only(row["name"] or row["expression"]), shape]
         cells += [result.holds(row), "(" + ", ".join(row["axes"] or ()) + ")"]

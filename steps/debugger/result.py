@@ -173,12 +173,18 @@ class Diagnosis:
         ]
         return ["", *wrap(f"Axes: {', '.join(named)}.")] if named else []
 
+    def mark(self, row: dict[str, Any]) -> str:
+        """ "first" on the row that is wrong, "after" on those made from it, else ""."""
+        if self.verdict != "fault":
+            return ""
+        return "first" if row["first_wrong"] else "after" if row["follows"] else ""
+
     def holds(self, row: dict[str, Any]) -> str:
         """What an operation holds, in a word or two."""
-        if row["first_wrong"]:
-            return "<-- first wrong"
-        if row["follows"]:
-            return "(made from what is wrong)"
+        if mark := self.mark(row):
+            return {"first": "<-- first wrong", "after": "(made from what is wrong)"}[
+                mark
+            ]
         if row["ok"] is False:
             return "(matches no stage)"
         if row["stage"] is None and row["ok"] is None and self.verdict == "fault":
