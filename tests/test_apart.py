@@ -58,7 +58,7 @@ DOINGS = {
     "from torch import nn; nn.Linear.__call__ = print": "linear.Linear.__call__",
     "import torch; torch.Tensor.softmax = print": "torch.Tensor.softmax",
     "import math; del math.sqrt": "replaces math.sqrt",
-    "from steps.debugger import examine as e; e.examine = print": "examine.examine",
+    "from steps.debugger import examine as e; e.best_run = print": "examine.best_run",
 }
 # What would spoil the next file, were it in the same process.
 SPOILS = (

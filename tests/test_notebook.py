@@ -101,8 +101,22 @@ def test_a_finding_is_a_table_with_the_first_wrong_line(outputs: list[Any]) -> N
     (wrong,) = [cells for kind, cells in tables.rows if kind == "first"]
     assert any("queries" in cell for cell in wrong)
     assert "first wrong" in " ".join(wrong)
+    assert "Proof: " in data["text/html"]
+    assert "Right:" not in data["text/html"]
     assert tables.loaded == []
     assert "first wrong" in data["text/plain"]  # for a notebook without HTML
+
+
+def test_a_change_that_mends_stands_beside_the_line() -> None:
+    from steps.debugger import diagnose
+    from steps.debugger.planted import REPAIR, PlantedAttention
+
+    rows = Tables(diagnose(PlantedAttention)._repr_html_()).rows
+    changes = [cells for _, cells in rows if len(cells) == 3][1:]
+    assert {int(line): new for line, _, new in changes} == {
+        line: new.strip() for line, new in REPAIR.items()
+    }
+    assert all(".view(b, H, num_tokens, D)" in old for _, old, _ in changes)
 
 
 def test_a_step_is_shown_with_its_tables(outputs: list[Any]) -> None:

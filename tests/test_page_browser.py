@@ -550,7 +550,7 @@ def test_a_long_text_is_drawn_in_part_and_followed_whole(
 def test_the_report_has_the_first_wrong_line_in_view(
     browser: Any, report: Path
 ) -> None:
-    for width in (390, 1280):
+    for width in (390, 1024, 1440):
         opened = Opened(browser, report, viewport={"width": width, "height": 800})
         marked = opened.tab.locator(".trace tr.first")
         assert marked.count() == 1
@@ -558,9 +558,16 @@ def test_the_report_has_the_first_wrong_line_in_view(
         said = opened.tab.locator(".told p").first
         assert said.inner_text().startswith("Line 43: mixed = mixed.reshape(")
         assert said.bounding_box()["y"] < 400
-        if width > 1000:
-            assert marked.bounding_box()["y"] < 720
+        wrong, right = opened.tab.locator(".repair td").all()
+        assert "mixed.reshape(" in wrong.inner_text()
+        assert "mixed.transpose(1, 2).reshape(" in right.inner_text()
+        assert right.bounding_box()["y"] < 720
         assert opened.tab.evaluate("document.documentElement.scrollWidth") <= width
+        cut = """all => all.filter(one => one.scrollWidth > one.clientWidth
+            || one.getBoundingClientRect().right > innerWidth).length"""
+        told = opened.tab.locator(".told, table.repair, .trace, .scroll:not(.flow *)")
+        assert told.count() == 6
+        assert told.evaluate_all(cut) == 0
         marked.locator("a").click()
         box = opened.tab.locator(".tensor.first")
         assert "the first wrong line" in box.inner_text()

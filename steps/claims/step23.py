@@ -27,7 +27,8 @@ def notes(right_contexts, head_queries, B, T, H, D):
     yield (
         "right_contexts",
         "Every shape is right. view counts the numbers off as they are stored, token "
-        "by token. What mends it, line by line, run here as repaired_contexts:",
+        "by token. What mends it, as the debugger finds it, run here as "
+        "repaired_contexts:",
     )
     yield "right_contexts", Drawing(tuple(changes()))
     if H == 1 or T == 1:
@@ -44,7 +45,8 @@ def notes(right_contexts, head_queries, B, T, H, D):
         yield (
             "wrong_axes",
             "A listing of shapes shows it at the first line: q is "
-            f"{turned}, and is to be {expected}.",
+            f"{turned}, and is to be {expected}. The debugger finds what "
+            "mends it, transpose(1, 2), in a class with these lines.",
         )
 
 

@@ -6,6 +6,7 @@ measured on the numbers: a result whose numbers are all found in an earlier one,
 one place, was moved from there, and a formula is believed when it gives every number.
 """
 
+import linecache
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +21,7 @@ from steps.walk.provenance import formula as places_of
 from steps.walk.recorder import MOVED
 from steps.walk.text import ORIGINS
 
+REPAIR = ("line", "wrong", "right: proved by running it")
 BACK = 12  # earlier operations that are tried as sources
 
 
@@ -75,7 +77,7 @@ def section(
     first: the place of the first of them.
     """
     rows, groups = result.trace, []
-    made = [tensor(row, number) for row in rows]
+    made = [tensor(row, number, result.mark(row)) for row in rows]
     for at in range(len(rows)):
         made[at] |= origin(rows, at, first)
     places = iter(range(first, first + len(rows)))
@@ -103,6 +105,8 @@ def section(
         "article": [],
         "look": "",
         "says": said(result),
+        "repair": repair(result),
+        "shown": shown(result),
         "head_dim": widths[0] if widths else 0,
         "tokens": [],
         "groups": groups,
@@ -110,41 +114,41 @@ def section(
         "notes": list(result.notes),
         "notes_about": ["" for _ in result.notes],
         "checks": [],
-        "repair": repair(result),
         "trace": [[row["line"] or "", row["shape"], result.holds(row)] for row in rows],
     }
     return told, made
 
 
 def said(result: Diagnosis) -> list[str]:
-    """What is told of a file before its operations."""
-    lines = []
-    if result.verdict == "fault":
-        where = f"Line {result.line}: " if result.line else ""
-        lines += [f"{where}`{result.statement}`"] if result.statement else []
-        lines += [f"It made: {result.got}"] if result.got else []
-        lines += [f"Right: `{result.expected}`"] if result.expected else []
-    lines += [result.message, f"Examined: {result.examined}" * bool(result.examined)]
-    return [line for line in lines if line]
+    """What happened, and where."""
+    fault = result.verdict == "fault"
+    where = f"Line {result.line}: " if result.line else ""
+    lines = [f"{where}`{result.statement}`"] if fault and result.statement else []
+    lines += [result.message] if result.message else []
+    return lines + ([f"It made: {result.got}"] if fault and result.got else [])
+
+
+def shown(result: Diagnosis) -> list[str]:
+    """What is told after the change: what was run, and on what."""
+    examined = [f"Examined: {result.examined}"] if result.examined else []
+    return [*([result.others()] if result.also else []), *result.shown(), *examined]
 
 
 def repair(result: Diagnosis) -> list[dict[str, Any]]:
     """A proved change, line by line: {"line", "old", "new"}; [] where there is none."""
-    changes = getattr(result, "repair", None) or []
-    try:
-        text = Path(result.file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        text = []
-    old = {row["line"]: row["statement"] for row in result.trace}
-    old |= dict(enumerate(text, 1))
+    linecache.checkcache(result.file)  # a notebook's cells are in it as well
     return [
-        {"line": c["line"], "old": old.get(c["line"], ""), "new": c["new"]}
-        for c in changes
+        {
+            "line": change["line"],
+            "old": linecache.getline(result.file, change["line"]).strip(),
+            "new": change["new"].strip() or "(nothing)",
+        }
+        for change in result.repair or ()
     ]
 
 
-def tensor(row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """One row of a trace as a tensor of the page."""
+def tensor(row: Mapping[str, Any], number: int, mark: str) -> dict[str, Any]:
+    """One row of a trace as a tensor of the page; mark: as `Diagnosis.mark` has it."""
     shape, stage = list(row["shape"]), row["stage"] or ""
     axes = list(row["axes"] or ())
     if len(axes) != len(shape):
@@ -167,10 +171,8 @@ def tensor(row: Mapping[str, Any], number: int) -> dict[str, Any]:
         "step": number,
         "stage": stage,
     }
-    if row["first_wrong"]:
-        made["mark"] = "first"
-    elif row["ok"] is False:
-        made["mark"] = "after"
+    if mark:
+        made["mark"] = mark
     values = row.get("values")
     if values is not None and list(values.shape) == shape:
         window = [
@@ -298,7 +300,7 @@ def fragment(result: Diagnosis) -> str:
     where = f":{result.line}" if result.line else ""
     rows = []
     for row in result.trace:
-        mark = " class='first'" * row["first_wrong"] + " class='after'" * row["follows"]
+        mark = f" class='{result.mark(row)}'" if result.mark(row) else ""
         shape = "(" + ", ".join(map(str, row["shape"])) + ")"
         cells = [row["line"] or "", ascii_only(row["name"] or row["expression"]), shape]
         cells += [result.holds(row), "(" + ", ".join(row["axes"] or ()) + ")"]
@@ -307,11 +309,15 @@ def fragment(result: Diagnosis) -> str:
     names = ("line", "name or expression", "shape", "holds", "axes")
     top = "".join(f"<th>{name}</th>" for name in names)
     parts = [f"<p>{escape(part).replace('`', '')}</p>" for part in said(result)]
-    parts += [
-        f"<p><span class='bad'>line {c['line']}</span> <code>{escape(c['old'].strip())}"
-        f"</code><br>repaired <code>{escape(c['new'].strip())}</code></p>"
-        for c in repair(result)
-    ]
+    changes = "".join(
+        f"<tr><th>{change['line']}</th><td><code>{escape(change['old'])}</code></td>"
+        f"<td><code>{escape(change['new'])}</code></td></tr>"
+        for change in repair(result)
+    )
+    if changes:
+        head = "".join(f"<th>{name}</th>" for name in REPAIR)
+        parts.append(f"<table class='repair'><tr>{head}</tr>{changes}</table>")
+    parts += [f"<p>{escape(part)}</p>" for part in shown(result)]
     if rows:
         parts.append(f"<table class='trace'><tr>{top}</tr>{''.join(rows)}</table>")
     parts += [f"<p class='soft'>{escape(note)}</p>" for note in result.notes]

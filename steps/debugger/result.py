@@ -103,19 +103,13 @@ class Diagnosis:
         kind = f" ({self.kind})" if self.kind else ""
         mended = ", and the change that mends it" if self.repair else ""
         lines = wrap(f"{file}{where}: {self.verdict}{kind}{mended}")
-        lines += ["", *wrap(self.message)]
+        if self.message:
+            lines += ["", *wrap(self.message)]
         if self.got and self.verdict == "fault":
             lines += wrap(f"It made: {self.got}", "  ", "    ")
         lines += self._change()
-        if self.proof:
-            lines += ["", *wrap(f"Proof: {self.proof}")]
-        for risk in self.risks:
-            at = f"line {risk['line']}: " if risk["line"] else ""
-            lines += wrap(f"Risk: {at}{risk['message']}")
-        if self.tried:
-            lines += wrap(f"Tried: {', '.join(self.tried)}.")
-        if self.not_tried:
-            lines += wrap(f"Not tried: {', '.join(self.not_tried)}.")
+        shown = self.shown()
+        lines += [""] * bool(shown) + [line for said in shown for line in wrap(said)]
         if self.trace:
             lines += ["", *self._table(), *self._axes()]
         lines.append("")
@@ -124,6 +118,22 @@ class Diagnosis:
         for note in self.notes:
             lines += wrap(note, "  - ", "    ")
         return lines[: -1 if not lines[-1] else None]
+
+    def shown(self) -> list[str]:
+        """What was run, a sentence each: the proof, the risks, what was tried."""
+        said = [f"Proof: {self.proof}"] if self.proof else []
+        for risk in self.risks:
+            at = f"line {risk['line']}: " if risk["line"] else ""
+            said.append(f"Risk: {at}{risk['message']}")
+        for name, settings in (("Tried", self.tried), ("Not tried", self.not_tried)):
+            said += [f"{name}: {', '.join(settings)}."] if settings else []
+        return said
+
+    def others(self) -> str:
+        """Where else a change mends it; "" for nowhere."""
+        lines = sorted({repair[0]["line"] for repair in self.also})
+        s, said = "s" * (len(lines) > 1), ", ".join(map(str, lines))
+        return f"A change at line{s} {said} mends it as well." if lines else ""
 
     def _change(self) -> list[str]:
         """The line at fault as it stands and, where a change was proved, as it must."""
@@ -138,10 +148,7 @@ class Diagnosis:
                 where + (change["new"].strip() or "(nothing)"), f"  {name:<8}", " " * 12
             )
         if self.also:
-            places = sorted({repair[0]["line"] for repair in self.also})
-            s, said = "s" * (len(places) > 1), ", ".join(map(str, places))
-            mends = f"A change at line{s} {said} mends it as well."
-            lines += wrap(mends, " " * 10, " " * 10)
+            lines += wrap(self.others(), " " * 10, " " * 10)
         return lines
 
     def _table(self) -> list[str]:
@@ -171,12 +178,18 @@ class Diagnosis:
         ]
         return ["", *wrap(f"Axes: {', '.join(named)}.")] if named else []
 
+    def mark(self, row: dict[str, Any]) -> str:
+        """ "first" on the row that is wrong, "after" on those made from it, else ""."""
+        if self.verdict != "fault":
+            return ""
+        return "first" if row["first_wrong"] else "after" if row["follows"] else ""
+
     def holds(self, row: dict[str, Any]) -> str:
         """What an operation holds, in a word or two."""
-        if row["first_wrong"]:
-            return "<-- first wrong"
-        if row["follows"]:
-            return "(made from what is wrong)"
+        if mark := self.mark(row):
+            return {"first": "<-- first wrong", "after": "(made from what is wrong)"}[
+                mark
+            ]
         if row["ok"] is False:
             return "(matches no stage)"
         if row["stage"] is None and row["ok"] is None and self.verdict == "fault":

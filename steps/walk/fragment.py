@@ -27,6 +27,9 @@ OWN = """.mha { font: 14px/1.5 system-ui, sans-serif; color: var(--ink);
 .mha .sheets { margin: .2rem 0; } .mha .drawing { line-height: 1.35; }
 .mha .trace td { text-align: left; padding: .05rem .6rem; white-space: nowrap; }
 .mha .trace th { text-align: left; padding: .05rem .6rem; color: var(--soft); }
+.mha .repair td, .mha .repair th { text-align: left; padding: .05rem .8rem .05rem 0; }
+.mha .repair td:nth-child(2) { color: var(--bad); }
+.mha .repair td:nth-child(3) { color: var(--good); }
 .mha .trace .first td { background: var(--bad); color: var(--paper); font-weight: 700; }
 .mha .trace .after td { color: var(--bad); }
 .mha .wrong { border-left: 6px double var(--bad); padding-left: .8rem; }

@@ -17,7 +17,7 @@
 /** @typedef {{number: number, title: string, article: string[], says: string[], head_dim: number,
  *   tokens: string[], groups: Group[], wrong_turns: Turn[], notes: Note[], notes_about: string[], look: string,
  *   checks: {claim: string, holds: boolean, detail: string}[],
- *   repair?: {line: number, old: string, new: string}[], trace?: [number | string, number[], string][]}} Step */
+ *   repair?: {line: number, old: string, new: string}[], shown?: string[], trace?: [number | string, number[], string][]}} Step */
 /** @typedef {{lanes: number[][], scores: number, weights: number[], contexts: number, joined: number,
  *   output: number}} Picture */
 /** @typedef {{text: string, seed: number, torch: string, sizes: Record<string, number>, tokens: string[],

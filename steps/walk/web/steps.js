@@ -50,7 +50,12 @@ export function open(number) {
 function fill(step, body) {
   body.replaceChildren();
   if (step.article.length) body.append(make("p", {class: "article"}, step.article.map(text => "“" + text + "”").join("; ")));
-  const told = make("div", {class: "told"}, ...step.says.map(said), step.repair?.length ? repair(step.repair) : "");
+  let told = make("div", {class: "told"}, ...step.says.map(said));
+  if (step.repair?.length) {
+    body.append(told, repair(step.repair));
+    told = make("div", {class: "told"});
+  }
+  told.append(...(step.shown || []).map(said));
   body.append(step.trace?.length ? make("div", {class: "found"}, told, overview(step)) : told);
   if (data.turn && step.groups.some(group => group.made.some(id => data.turn?.swaps[id])))
     body.append(make("p", {class: "turned-only banner", hidden: !shownState.turned}, "These are the numbers after the wrong turn of step 15; notes and checks are made with the right turn."));
@@ -96,15 +101,17 @@ function notesOn(step, about) {
 /** Wrong and right side by side. @param {{line: number, old: string, new: string}[]} changes */
 const repair = changes => make("div", {class: "scroll", tabindex: "0", role: "group", "aria-label": "The repair"}, make("table", {class: "repair"},
   make("thead", {}, make("tr", {}, ...["line", "wrong", "right: proved by running it"].map(text => make("th", {scope: "col"}, text)))),
-  make("tbody", {}, ...changes.map(one => make("tr", {}, make("th", {scope: "row"}, String(one.line)), make("td", {}, make("code", {}, one.old.trim())), make("td", {}, make("code", {}, one.new.trim())))))));
+  make("tbody", {}, ...changes.map(one => make("tr", {}, make("th", {scope: "row"}, String(one.line)), make("td", {}, make("code", {}, one.old)), make("td", {}, make("code", {}, one.new)))))));
 
 /** The operations of a file at a glance, the first wrong one marked. @param {Step} step */
 function overview(step) {
-  const ids = step.groups.flatMap(group => group.made);
+  const ids = step.groups.flatMap(group => group.made), trace = step.trace || [];
+  const told = [trace.some(row => row[0]), true, true, trace.some(row => row[2])];  // no column is empty
+  const cells = (/** @type {string} */ tag, /** @type {(string | Node)[]} */ texts) => texts.filter((_, k) => told[k]).map(text => make(tag, tag === "th" ? {scope: "col"} : {}, text));
   return make("div", {class: "scroll", tabindex: "0", role: "group", "aria-label": "The operations of " + step.title}, make("table", {class: "trace"},
-    make("thead", {}, make("tr", {}, ...["line", "operation", "shape", "holds"].map(text => make("th", {scope: "col"}, text)))),
-    make("tbody", {}, ...(step.trace || []).map(([line, shape, holds], k) => make("tr", {class: tensors[ids[k]].raw.mark}, make("td", {}, String(line)),
-      make("td", {}, make("a", {href: "#" + anchor(tensors[ids[k]])}, tensors[ids[k]].label)), make("td", {}, shown(shape)), make("td", {}, holds))))));
+    make("thead", {}, make("tr", {}, ...cells("th", ["line", "operation", "shape", "holds"]))),
+    make("tbody", {}, ...trace.map(([line, shape, holds], k) => make("tr", {class: tensors[ids[k]].raw.mark},
+      ...cells("td", [String(line), make("a", {href: "#" + anchor(tensors[ids[k]])}, tensors[ids[k]].label), shown(shape), holds]))))));
 }
 
 /** A statement, and the tensors that it made. @param {Group} group @param {string} tag */
