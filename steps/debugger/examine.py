@@ -285,7 +285,7 @@ def fitted(cls: type, built: Built) -> Built:
 def examine_built(cls: type, built: Built, file: str, asked: Asked) -> Diagnosis:
     case = asked.run(built.module, file, built.sizes, built)
     if not isinstance(case, Diagnosis) and case.run.error is not None:
-        case = at_even_width(cls, built, file, asked) or case
+        case = at_other_widths(cls, built, file, asked) or case
     result = case if isinstance(case, Diagnosis) else conclude(case, asked.quick)
     if result.verdict != "fault":
         return result
@@ -304,23 +304,22 @@ def examine_built(cls: type, built: Built, file: str, asked: Asked) -> Diagnosis
     return result
 
 
-def at_even_width(
+def at_other_widths(
     cls: type, built: Built, file: str, asked: Asked
 ) -> Case | Diagnosis | None:
-    """The run where a head has 16 features, if it is right: some want halves of it, or
-    halves of halves, and our own width is no fault of theirs."""
-    if built.again is None or built.sizes.D == EVEN:
+    """The run at other widths, if it is right there: some want one width for all, or
+    halves of a head, and halves of halves; ours are no fault of theirs."""
+    if built.again is None:
         return None
-    with contextlib.suppress(Exception):
-        even = fitted(cls, build(cls, replace(Sizes(), D=EVEN)))
-        case = asked.run(even.module, file, even.sizes, even)
-        if isinstance(case, Case) and merit(case) >= RIGHT:
-            case.notes.append(f"Run with heads of {EVEN} features, which it needs.")
-            return case
+    ours = Sizes()
+    for D, d_in in ((16, ours.d_in), (ours.D, ours.d_out), (16, 16 * ours.H)):
+        with contextlib.suppress(Exception):
+            other = fitted(cls, build(cls, replace(ours, D=D, d_in=d_in)))
+            case = asked.run(other.module, file, other.sizes, other)
+            if isinstance(case, Case) and merit(case) >= RIGHT:
+                case.notes.append(f"At other sizes than {built.how} it runs.")
+                return case
     return None
-
-
-EVEN = 16
 
 
 def at_width_of_layers(cls: type, built: Built) -> Built:

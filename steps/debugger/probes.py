@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from steps.debugger.build import owner_of
 from steps.debugger.case import Case, judge_run, plainly, run_twice
-from steps.debugger.load import first_line
+from steps.debugger.load import first_line, unless_memory
 from steps.debugger.result import Diagnosis
-from steps.debugger.run import Node, state_of
+from steps.debugger.run import Node, Run, state_of
 from steps.debugger.settings.cache import in_parts
 from steps.debugger.settings.context import other_context
 from steps.debugger.settings.devices import first_reader, other_device
@@ -196,7 +196,11 @@ def gradients(case: Case) -> Diagnosis | None:
         wide = [leaves[path] for path in lost]
         with torch.enable_grad():
             total = run.output.pow(2).sum()
-        grads = torch.autograd.grad(total, wide, allow_unused=True)
+        try:
+            grads = torch.autograd.grad(total, wide, allow_unused=True)
+        except RuntimeError as error:
+            unless_memory(error)
+            return overwritten(case, run, error)
         projecting = {path for p in case.found for path in p.paths}
         lost = [
             path
@@ -223,6 +227,18 @@ def gradients(case: Case) -> Diagnosis | None:
         "training",
         f"No gradient reaches {lost[0]!r}: it is used and never trained.",
         "no gradient",
+    )
+
+
+def overwritten(case: Case, run: Run, error: RuntimeError) -> Diagnosis:
+    """The fault of numbers changed in place that the backward pass still needs."""
+    changed = [node for node in run.nodes if node.entry.in_place and node.uses_x]
+    return case.file.fault(
+        changed[-1] if changed else run.place,
+        "training",
+        "Numbers are changed in place that the backward pass still needs: training "
+        f"raises {first_line(error)}",
+        "numbers changed in place",
     )
 
 

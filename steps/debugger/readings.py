@@ -544,9 +544,6 @@ def outputs(
         rows = in_block(given, weights, heads, modes, norms, feed)
     for reading, value in rows:
         made.add(reading, value)
-        if not norms and value.shape == given.x.shape:
-            summed_up = replace(reading, around="sum", usual=False)
-            made.add(summed_up, value + given.x)
     few = sum(t.dim() > 1 for t in weights.values()) < 6
     if few and given.source is None:
         usual = not made.rows

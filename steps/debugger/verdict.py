@@ -77,7 +77,7 @@ def equal_all_the_same(case: Case) -> Diagnosis | None:
     return Diagnosis(
         case.file.path,
         "no fault",
-        proof=f"{EQUAL} {heads_of(case)} from its own weights, to {proof.apart:.0e}.",
+        proof=f"{EQUAL} {heads_of(case, proof)} from its own weights, to {proof.apart:.0e}.",
         trace=rows(case, None),
     )
 
@@ -164,12 +164,13 @@ def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
         if seen not in (None, best.line):
             finding.message += f" It shows at line {seen}."
             finding.seen_at = seen
-    off = f"it is {best.without:.2g} off" if best.without < math.inf else ""
-    if not off:
-        off = "it raises" if case.run.error is not None else "it has another shape"
+    before = f"what is returned is {best.without:.2g} off"
+    if not best.without < math.inf:
+        raises = case.run.error is not None
+        before = "forward raises" if raises else "what is returned has another shape"
     proof = (
-        f"with the change the output equals {heads_of(case)}, to "
-        f"{best.proof.apart:.0e}; without it {off}."
+        f"with the change {EQUAL} {heads_of(case, best.proof)}, to "
+        f"{best.proof.apart:.0e}; without it {before}."
     )
     finding.mend([repair.json for repair in repairs], proof)
     return finding
@@ -189,11 +190,14 @@ def demonstration(case: Case) -> str:
     after = case.judgement.changed_after if case.judgement is not None else None
     if after is not None and not after.params:
         return f"the output equals {heads_of(case)} before this line, and not after it."
-    unusual = [n for n in run.nodes if n.uses_x and UNUSUAL.search(n.entry.function)]
+    last = case.wrong.index if case.wrong is not None else len(run.nodes)
+    ran = [n for n in run.nodes if n.uses_x and n.index <= last]
+    unusual = [n for n in ran if UNUSUAL.search(n.entry.function)]
+    told = case.built is None or case.built.heads_asked
     learnt = {p for n in run.nodes for p, t in n.params.items() if t.dim() >= 2}
     if isinstance(run.error, NameError | AttributeError) and run.place is not None:
         return f"called with {case.said}, it raises this error."
-    if case.judgement is None or unusual or case.made_up:
+    if case.judgement is None or unusual or case.made_up or not told:
         return ""
     if run.error is not None:
         given = run.failed is not None and bool(learnt)
@@ -391,8 +395,11 @@ def clean_proof(case: Case) -> str:
     return f"{EQUAL} {heads}, from its own projections of x{near}; {mask}."
 
 
-def heads_of(case: Case) -> str:
+def heads_of(case: Case, proof: Proof | None = None) -> str:
+    """The heads that something was compared with, in words."""
     H = case.judgement.heads.H if case.judgement is not None else case.sizes.H
+    if proof is not None and proof.reading is not None:
+        H = proof.reading.H
     return f"{H} heads computed separately" if H > 1 else "one head computed separately"
 
 

@@ -127,7 +127,7 @@ def dropped(case: Case, node: Node, calm: Node) -> Diagnosis | None:
     label = case.labels.get(calm)
     name = label.stage.name if label is not None else ""
     kind, message, got = "dropout", "", f"dropout on the {name}"
-    if not node.used:
+    if not node.used and node.entry.function == "dropout":
         kind, got = "result thrown away", "a tensor that nothing reads"
         message = (
             "Dropout returns a new tensor; nothing takes it, so nothing is dropped."
