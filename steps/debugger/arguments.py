@@ -171,6 +171,7 @@ GUESSES = [
         set(),
         "width",
     ),
+    ({"max"}, set(), "context"),
 ]  # fmt: skip
 
 

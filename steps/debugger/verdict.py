@@ -77,7 +77,8 @@ def equal_all_the_same(case: Case) -> Diagnosis | None:
     return Diagnosis(
         case.file.path,
         "no fault",
-        proof=f"{EQUAL} {heads_of(case, proof)} from its own weights, to {proof.apart:.0e}.",
+        proof=f"{EQUAL} {heads_of(case, proof)} from its own weights, to "
+        f"{proof.apart:.0e}.",
         trace=rows(case, None),
     )
 
