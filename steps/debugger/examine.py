@@ -211,7 +211,7 @@ def examine_classes(
             raise UserError(f"has no nn.Module class {name!r}; it has: {known}")
         return examine_class(cls, file, asked)
     if not classes:
-        raise UserError("has no nn.Module class with a forward")
+        raise UserError("has no nn.Module class with a forward at its top level")
     choice = ordered(classes)
     promising = [c for c in choice if rank(c) < 3] or choice
     first: Diagnosis | None = None

@@ -103,8 +103,8 @@ def random_in_eval(case: Case) -> Diagnosis | None:
     return case.file.fault(
         node,
         "dropout",
-        "In eval mode two runs on the same input differ, and they part here: dropout "
-        "stays on when it should be off.",
+        "In eval mode two runs on the same input differ, and they part here: what is "
+        "drawn at random, as by dropout, stays on when it should be off.",
         "other numbers each time",
     )
 
@@ -148,6 +148,8 @@ def hidden_weight(case: Case, path: str, node: Node) -> Diagnosis:
 def unused_layers(case: Case) -> Diagnosis | None:
     """Layers that the constructor makes and the output does not depend on."""
     nodes = case.run.nodes
+    if not any(node.params for node in nodes):
+        return None  # of a source that cannot be had, nothing is recorded
     used = [case.weights[p] for node in nodes for p in node.params if p in case.weights]
     used += [tensor for node in nodes for tensor in node.entry.inputs]
     for part in case.module.modules():
@@ -175,6 +177,8 @@ def in_part(grad: torch.Tensor) -> bool:
 
 def gradients(case: Case) -> Diagnosis | None:
     """A weight that the output depends on and no gradient reaches."""
+    if any(closes_over(v) for m in case.module.modules() for v in vars(m).values()):
+        return None  # a copy of the module would still call the first one's layers
     module = case.copied()
     state = state_of(module)
     leaves = {p: state[p] for p in case.weights if p in state and state[p].is_leaf}
@@ -228,6 +232,11 @@ def gradients(case: Case) -> Diagnosis | None:
         f"No gradient reaches {lost[0]!r}: it is used and never trained.",
         "no gradient",
     )
+
+
+def closes_over(value: object) -> bool:
+    """Whether an attribute is a function that holds something, such as self."""
+    return bool(getattr(value, "__closure__", None))
 
 
 def overwritten(case: Case, run: Run, error: RuntimeError) -> Diagnosis:

@@ -8,8 +8,16 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
+
+# What reaches beyond numbers, and the modules whose functions do not.
+OUTWARD = {"open", "exec", "eval", "compile", "input", "__import__", "breakpoint"}
+COMPUTING = {
+    *("torch", "math", "cmath", "numpy", "einops", "random", "copy", "functools"),
+    *("itertools", "operator", "typing", "collections", "dataclasses", "enum", "abc"),
+    *("builtins", "types", "warnings", "time", "string", "re", "numbers", "contextlib"),
+}
 
 
 @dataclass(eq=False)
@@ -37,7 +45,7 @@ class Program:
     """The functions of a file that live in this process."""
 
     def __init__(self, path: str, names: Mapping[str, Any]) -> None:
-        self.path = path
+        self.path, self.names = path, names
         self.lines = [line.rstrip("\r\n") for line in linecache.getlines(path)]
         self.tree = ast.parse("\n".join(self.lines))
         self.parents = {
@@ -56,6 +64,31 @@ class Program:
             function = living.get((node.name, first))
             if function is not None:
                 self.parts.append(Part(node, owner, function))
+
+    @property
+    def reaches_out(self) -> str:
+        """A call in a function of the file that may do more than compute, such as
+        os.remove; "" where there is none. With changed lines it might do anything."""
+        for part in self.parts:
+            for node in ast.walk(part.node):
+                if isinstance(node, ast.Call):
+                    root = node.func
+                    while isinstance(root, ast.Attribute):
+                        root = root.value
+                    name = root.id if isinstance(root, ast.Name) else ""
+                    if name in OUTWARD or self.foreign(name):
+                        return ast.unparse(node.func)
+        return ""
+
+    def foreign(self, name: str) -> bool:
+        """Whether a global name is of a module that may do more than compute."""
+        value = self.names.get(name)
+        if value is None:
+            return False
+        own = value.__name__ if isinstance(value, ModuleType) else ""
+        home = own or getattr(value, "__module__", None) or ""
+        top = home.partition(".")[0]
+        return top not in COMPUTING and home != self.names.get("__name__")
 
     def part_at(self, line: int) -> Part | None:
         """The function that a line belongs to."""

@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import itertools
 import re
+import signal
 import sys
 import time
 import zlib
@@ -14,6 +15,7 @@ from typing import Any
 from steps.debugger.build import make_lazy, prepare
 from steps.debugger.calls import says_tokens_first
 from steps.debugger.case import Case, masks_in
+from steps.debugger.contain import in_main_thread
 from steps.debugger.edits import Edit, applied, edits, spots
 from steps.debugger.inputs import opened
 from steps.debugger.program import Program, Seen
@@ -536,7 +538,7 @@ class Workshop:
         """What is proved with lines changed, and the line where it raises, if so."""
         self.runs += 1
         try:
-            with self.program.changed(lines):
+            with self.program.changed(lines), no_longer_than(LONGEST_RUN):
                 parts = {self.program.part_at(line) for line in lines}
                 ran = {n for part in parts if part for n in part.lines}
                 anew = not ran.isdisjoint(self.constructor)
@@ -544,8 +546,37 @@ class Workshop:
                     return None, 0
                 module = self.rebuilt() if anew else self.as_it_was()
                 return self.accept(module), None
+        except Endless:
+            return None, 0
         except Exception as error:
             return None, line_in(error, self.case.file.path) or 0
+
+
+class Endless(BaseException):
+    """A change has made a run much longer; no Exception, so that none catches it."""
+
+
+LONGEST_RUN = 1.5  # seconds of the processor, for a run with a change
+LONGEST_SEARCH = 12.0  # seconds by the clock, for all of them
+
+
+@contextlib.contextmanager
+def no_longer_than(seconds: float) -> Iterator[None]:
+    """Raise Endless inside after so many seconds of the processor, where it can be."""
+    if not hasattr(signal, "setitimer") or not in_main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise Endless
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.2)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 # ---------------------------------------------------------------- the search
@@ -613,8 +644,12 @@ def find(
     end = time.process_time() + budget
     accept = accept or right_output(case)
     shop = Workshop(case, accept, make or case.make)
+    outward = shop.program.reaches_out
+    if outward:
+        case.not_tried.append(f"a change that mends it: the file calls {outward}")
+        return []
     shop.watch()
-    search = Search(shop, end)
+    search = Search(shop, end, time.monotonic() + LONGEST_SEARCH)
     singles = candidates(shop, width_of(case))
     search.through(singles)
     if not search.found:
@@ -635,6 +670,7 @@ class Search:
 
     shop: Workshop
     end: float  # of the time, by time.process_time
+    last: float  # and by time.monotonic
     found: list[Repair] = field(default_factory=list)
     tried: set[tuple] = field(default_factory=set)
     further: list[tuple[int, Edit]] = field(default_factory=list)  # where they raise
@@ -646,7 +682,8 @@ class Search:
             best = min((r.cost for r in self.found), default=float("inf"))
             cost = price(edit, case.seen)
             turn = turn_of(edit, self.shop)
-            if time.process_time() > self.end or turn > best + MORE:
+            late = time.process_time() > self.end or time.monotonic() > self.last
+            if late or turn > best + MORE:
                 return
             lines = applied(self.shop.program.lines, edit)
             key = tuple(sorted(lines.items()))
