@@ -35,7 +35,6 @@ class Proof:
     reading: Reading | None  # None where something else was asked than an output
     apart: float  # the largest difference to the heads computed separately
     expected: torch.Tensor | None = None  # what the first input must give
-    inputs: int = 1  # how many inputs it held for
     trains: bool = True  # whether dropout, if any, acts on the weights in train mode
 
     @property
@@ -380,7 +379,7 @@ class RightOutput:
         rows = itertools.chain(*self.outputs(0, module).rows.values())
         expected = next(value for reading, value in rows if reading == best)
         trains = self.in_train is None or self.in_train.holds(module)
-        return Proof(best, readings[best], expected, len(self.trials), trains)
+        return Proof(best, readings[best], expected, trains)
 
     def holds(self, module: nn.Module) -> bool:
         """Whether it can be called and is right."""
@@ -478,7 +477,6 @@ class Workshop:
         self.seen = Seen()
         self.raised: int | None = None
         self.constructor: set[int] = set()  # lines that ran while it was made
-        self.runs = 0
         self.kept = Kept(case.copied())
 
     def as_it_was(self) -> nn.Module:
@@ -528,7 +526,6 @@ class Workshop:
 
     def attempt(self, lines: Mapping[int, str]) -> tuple[Proof | None, int | None]:
         """What is proved with lines changed, and the line where it raises, if so."""
-        self.runs += 1
         try:
             with self.program.changed(lines):
                 parts = {self.program.part_at(line) for line in lines}
@@ -543,12 +540,6 @@ class Workshop:
 
 
 # ---------------------------------------------------------------- the search
-
-
-@dataclass(order=True)
-class Candidate:
-    order: tuple[float, int]
-    edit: Edit = field(compare=False)
 
 
 def candidates(shop: Workshop, D: int) -> list[Edit]:

@@ -24,10 +24,6 @@ def off(one: torch.Tensor, two: torch.Tensor) -> float:
     return float("inf") if gap != gap else gap / (float(two.abs().max()) or 1.0)
 
 
-def near(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return off(one, two) <= NEAR
-
-
 def output_of(case: Case, x: torch.Tensor) -> torch.Tensor | None:
     """The first tensor that forward gives; None where it raises."""
     return plainly(case, x)[0]
