@@ -21,7 +21,7 @@ from steps.debugger.readings import Given, Outputs, Reading, letters_of, outputs
 from steps.debugger.run import is_weight, state_of
 from steps.debugger.ways import ways
 from steps.pytorch import nn, torch
-from steps.walk.recorder import tensors_in
+from steps.walk.recorder import storage, tensors_in
 
 TorchFunctionMode = torch.overrides.TorchFunctionMode
 
@@ -199,9 +199,8 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
         return trial_in_form(case, case.form.laid(x))
     args, kwargs = case.how(case.module, x)
     held = [t for t in tensors_in((args, kwargs)) if t.is_floating_point()]
-    key = x.untyped_storage()._cdata
-    if any(t.untyped_storage()._cdata == key for t in held) or not held:
-        others = [t for t in held if t.untyped_storage()._cdata != key]
+    if any(storage(t) == storage(x) for t in held) or not held:
+        others = [t for t in held if storage(t) != storage(x)]
         main, turn = x, turned if case.tokens_first else as_they_are
         x = main = x if x.dim() > 2 else x[None]
     else:
