@@ -211,7 +211,6 @@ class Mask:
 
     name: str  # of the parameter
     shape: tuple[int, ...]  # for the x of the examination
-    means: str  # what its numbers say
     as_numbers: bool  # 1 and 0, which neither hide by themselves nor by adding
 
 
@@ -380,7 +379,7 @@ def masked_ways(
         shapes = [(T, T), (1, T, T), (1, 1, T, T), (T, T, 1), (B, T, T), (B, 1, T, T)]
         for which, shape in enumerate(shapes):
             shown = f"{p.name}={'x'.join(map(str, shape))}, {means}"
-            told = Mask(p.name, shape, means, means.startswith("1 where"))
+            told = Mask(p.name, shape, means.startswith("1 where"))
             yield base.giving(p.name, causal_mask(number, which), shown, mask=told)
 
 

@@ -37,7 +37,7 @@ from steps.debugger.run import Node, Run, as_tokens, depend, is_weight, record, 
 from steps.debugger.stages import Label
 from steps.errors import UserError
 from steps.pytorch import nn, torch
-from steps.walk.recorder import tensors_in
+from steps.walk.recorder import storage, tensors_in
 from steps.walk.source import Place
 
 
@@ -195,9 +195,8 @@ class Case:
 
     def path_of(self, tensor: torch.Tensor) -> str | None:
         """Where the module keeps a tensor, or one that it is a view of."""
-        key = tensor.untyped_storage()._cdata
         for path, held in state_of(self.module).items():
-            if held is tensor or held.untyped_storage()._cdata == key:
+            if held is tensor or storage(held) == storage(tensor):
                 return path
         return None
 

@@ -668,7 +668,7 @@ def other_names(node: Any, at: Spot) -> Iterator[Found]:
         cost += 0.1 * (
             isinstance(value, nn.Module) and type(value) is not type(instead)
         )
-        yield cost, name_kind(value, at, node), (other,), [at.put(node, other)]
+        yield cost, name_kind(value), (other,), [at.put(node, other)]
     if type(value) is int:
         for width in at.head_width[:1]:
             if value != at.D and "//" in width:
@@ -693,7 +693,7 @@ def other_calls(node: ast.Attribute, value: Any, at: Spot) -> Iterator[Found]:
             yield 1.5, "projection", (name,), [at.put(node, name)]
 
 
-def name_kind(value: Any, at: Spot, node: ast.AST) -> str:
+def name_kind(value: Any) -> str:
     if isinstance(value, nn.Module):
         return "projection"
     if type(value) is int:

@@ -142,14 +142,12 @@ def thrown_away(case: Case, lost: Node, result: str, reader: Node | None) -> Dia
     reader: the operation that goes on with what it was given.
     """
     seen = reader.line if reader is not None else case.seen
-    name, better = lost.entry.function, f"assign it: name = {lost.entry.expression}"
-    if name == "masked_fill":
-        better += ", or masked_fill_ to change the tensor in place"
+    after = f"line {seen}" if seen is not None else "forward"
     return case.file.fault(
         lost,
         "result thrown away",
-        f"{name} returns a new tensor and leaves the old one as it was; nothing takes "
-        f"{result}, so line {seen} goes on with the old one.",
+        f"{lost.entry.function} returns a new tensor and leaves the old one as it was; "
+        f"nothing takes {result}, so {after} goes on with the old one.",
         "a tensor that nothing reads",
         seen_at=seen,
     )

@@ -8,6 +8,7 @@ from steps.debugger.roles import Heads, Projection, role_in
 from steps.debugger.run import Node, Run
 from steps.debugger.stages import Label, Reference, Stage
 from steps.pytorch import torch
+from steps.walk.recorder import storage
 
 OUTPUT, CONTEXTS, AFTER = 8, 7, 9
 BHTD, BHSD = ("B", "H", "T", "D"), ("B", "H", "S", "D")
@@ -123,8 +124,7 @@ def own_weight(p: Projection) -> bool:
         return False
     given = call[1][1]
     return all(
-        given is not t and given.untyped_storage()._cdata != t.untyped_storage()._cdata
-        for t in p.node.params.values()
+        given is not t and storage(given) != storage(t) for t in p.node.params.values()
     )
 
 

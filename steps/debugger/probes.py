@@ -27,6 +27,7 @@ from steps.debugger.settings.training import dropout_rate, train_mode
 from steps.debugger.settings.untried import untried
 from steps.debugger.settings.width import width_not_divisible
 from steps.pytorch import nn, torch
+from steps.walk.recorder import storage
 
 __all__ = ["NEAR", "first_fault", "first_mask", "outputs", "random_in_eval"]
 
@@ -74,11 +75,9 @@ def input_changed(case: Case) -> Diagnosis | None:
     """An operation in place on the input itself: the caller's x is another after it."""
     if same(case.run.x, case.x):
         return None
-    ours = case.run.x.untyped_storage()._cdata
     changing = (n for n in case.run.nodes if n.entry.in_place)
-    node = next(
-        (n for n in changing if n.entry.tensor.untyped_storage()._cdata == ours), None
-    )
+    ours = (n for n in changing if storage(n.entry.tensor) == storage(case.run.x))
+    node = next(ours, None)
     return case.file.fault(
         node or case.run.place,
         "input",

@@ -23,7 +23,7 @@ from steps.debugger.readings import Given, Outputs, Reading, letters_of, outputs
 from steps.debugger.run import is_weight, state_of
 from steps.debugger.ways import ways
 from steps.pytorch import nn, torch
-from steps.walk.recorder import tensors_in
+from steps.walk.recorder import storage, tensors_in
 
 TorchFunctionMode = torch.overrides.TorchFunctionMode
 
@@ -37,7 +37,6 @@ class Proof:
     reading: Reading | None  # None where something else was asked than an output
     apart: float  # the largest difference to the heads computed separately
     expected: torch.Tensor | None = None  # what the first input must give
-    inputs: int = 1  # how many inputs it held for
     trains: bool = True  # whether dropout, if any, acts on the weights in train mode
 
     @property
@@ -205,9 +204,8 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
         return trial_in_form(case, case.form.laid(x))
     args, kwargs = case.how(case.module, x)
     held = [t for t in tensors_in((args, kwargs)) if t.is_floating_point()]
-    key = x.untyped_storage()._cdata
-    if any(t.untyped_storage()._cdata == key for t in held) or not held:
-        others = [t for t in held if t.untyped_storage()._cdata != key]
+    if any(storage(t) == storage(x) for t in held) or not held:
+        others = [t for t in held if storage(t) != storage(x)]
         main, turn = x, turned if case.tokens_first else as_they_are
         x = main = x if x.dim() > 2 else x[None]
     else:
@@ -388,7 +386,7 @@ class RightOutput:
         rows = itertools.chain(*self.outputs(0, module).rows.values())
         expected = next(value for reading, value in rows if reading == best)
         trains = self.in_train is None or self.in_train.holds(module)
-        return Proof(best, readings[best], expected, len(self.trials), trains)
+        return Proof(best, readings[best], expected, trains)
 
     def holds(self, module: nn.Module) -> bool:
         """Whether it can be called and is right."""
@@ -486,7 +484,6 @@ class Workshop:
         self.seen = Seen()
         self.raised: int | None = None
         self.constructor: set[int] = set()  # lines that ran while it was made
-        self.runs = 0
         self.kept = Kept(case.copied())
 
     def as_it_was(self) -> nn.Module:
@@ -536,7 +533,6 @@ class Workshop:
 
     def attempt(self, lines: Mapping[int, str]) -> tuple[Proof | None, int | None]:
         """What is proved with lines changed, and the line where it raises, if so."""
-        self.runs += 1
         try:
             with self.program.changed(lines), no_longer_than(LONGEST_RUN):
                 parts = {self.program.part_at(line) for line in lines}
@@ -580,12 +576,6 @@ def no_longer_than(seconds: float) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- the search
-
-
-@dataclass(order=True)
-class Candidate:
-    order: tuple[float, int]
-    edit: Edit = field(compare=False)
 
 
 def candidates(shop: Workshop, D: int) -> list[Edit]:

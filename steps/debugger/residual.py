@@ -209,16 +209,15 @@ def fault_in(form: Form, names_used: set[str]) -> Found | None:
     names_used: the attributes that any method but the constructor mentions.
     """
     relations = [relation(form, unit) for unit in form.units]
-    for look in (dropped_norm, other_norm, wrong_residual, mixed_norms):
-        found = look(form, relations, names_used)
-        if found is not None:
-            return found
-    return None
+    return (
+        dropped_norm(form)
+        or other_norm(form, relations, names_used)
+        or wrong_residual(form, relations)
+        or mixed_norms(form, relations)
+    )
 
 
-def dropped_norm(
-    form: Form, relations: list[str], names_used: set[str]
-) -> Found | None:
+def dropped_norm(form: Form) -> Found | None:
     """A norm whose result goes nowhere, while what it read is read as it was."""
     for part, term, reads in form.norms:
         later = [p for p in form.seen.parts if p.order > part.order]
@@ -296,9 +295,7 @@ def other_norm(form: Form, relations: list[str], names_used: set[str]) -> Found 
     return None
 
 
-def wrong_residual(
-    form: Form, relations: list[str], names_used: set[str]
-) -> Found | None:
+def wrong_residual(form: Form, relations: list[str]) -> Found | None:
     """A sum with something else than what its unit read, where another is right."""
     for at, (unit, how) in enumerate(zip(form.units, relations, strict=True)):
         others = relations[:at] + relations[at + 1 :]
@@ -410,7 +407,7 @@ def off(form: Form, unit: Unit, root: Sum) -> str:
     return f"{float(gap.abs().max()):.2g}"
 
 
-def mixed_norms(form: Form, relations: list[str], names_used: set[str]) -> Found | None:
+def mixed_norms(form: Form, relations: list[str]) -> Found | None:
     """One unit with its norm before it, another with the norm after the sum."""
     if not {"pre", "plain"} <= set(relations):
         return None

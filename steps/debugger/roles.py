@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from steps.debugger.run import Node, Run, same_numbers
 from steps.debugger.stages import Stage, candidates, match
 from steps.pytorch import torch
+from steps.walk.recorder import storage
 
 ROLE = re.compile(
     r"(?:w|to|in|fc|lin|linear|proj|map|c|my|x|a|head|attn|self|project|p)?"
@@ -203,13 +204,13 @@ def unscaled(node: Node, value: torch.Tensor) -> torch.Tensor:
         return value
     x, weight, *bias = call[1]
     given = (bias or [call[2].get("bias")])[0]
-    known = {t.untyped_storage()._cdata for t in node.params.values()}
-    if weight.untyped_storage()._cdata in known:
+    known = {storage(t) for t in node.params.values()}
+    if storage(weight) in known:
         return value
     own, factors = without_factors(weight, list(node.params.values()))
     if given is not None:
         given = next((t for t in node.params.values() if t.shape == given.shape), given)
-        if given.untyped_storage()._cdata not in known:
+        if storage(given) not in known:
             given = given / factors
     plain = torch.nn.functional.linear(x, own, given).double().detach()
     return plain if plain.shape == value.shape else value

@@ -10,7 +10,7 @@ from typing import Any
 from steps.debugger.load import failed, first_line, unless_memory
 from steps.errors import UserError
 from steps.pytorch import nn, torch
-from steps.walk.recorder import Call, Entry, Recorder, tensors_in
+from steps.walk.recorder import Call, Entry, Recorder, storage, tensors_in
 from steps.walk.source import Place
 
 
@@ -396,11 +396,6 @@ class Makers:
             node.reads_x = True
         else:
             node.constants.append((tensor, None))
-
-
-def storage(tensor: torch.Tensor) -> int:
-    """What tells the memory of a tensor from that of others."""
-    return tensor.untyped_storage()._cdata
 
 
 def link(

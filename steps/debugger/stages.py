@@ -25,7 +25,6 @@ class Stage:
     axes: tuple[str, ...]
     rank: int  # how far along the way it is
     part: str = ""  # "scale", "mask", "sum": right only if that follows
-    factor: float = 1.0  # of scores, queries, keys: times the plain product
 
     def __post_init__(self) -> None:
         self.numel = self.tensor.numel()
@@ -253,7 +252,7 @@ class Reference:
             ("B", "H", "T", "S"),
         )
         fourth = self.D**-0.25
-        two = 1 / math.log(2)
+        two, mask = 1 / math.log(2), "mask" if causal else ""
         queries = [
             (1.0, "queries"),
             (root, "queries, scaled"),
@@ -264,33 +263,16 @@ class Reference:
             Stage("weights", self.weights, bhts, 6),
             Stage("contexts", self.contexts, bhtd, 7),
         ]
-        self.stages += [Stage(n, q * f, bhtd, 2, factor=f) for f, n in queries]
+        self.stages += [Stage(n, q * f, bhtd, 2) for f, n in queries]
         self.stages += [
-            Stage(n.replace("queries", "keys"), k * f, bhsd, 2, factor=f)
-            for f, n in queries[:3]
+            Stage(n.replace("queries", "keys"), k * f, bhsd, 2) for f, n in queries[:3]
         ]
         self.stages.append(Stage("values", v, bhsd, 2))
         self.scores = [
             Stage("scores", self.raw, bhts, 3, "scale"),
-            Stage(
-                "scores, scaled", scaled, bhts, 4, "mask" if causal else "", factor=root
-            ),
-            Stage(
-                "scores, half scaled",
-                self.raw * fourth,
-                bhts,
-                3,
-                "scale",
-                factor=fourth,
-            ),
-            Stage(
-                "scores, scaled for base 2",
-                scaled * two,
-                bhts,
-                4,
-                "mask" if causal else "",
-                factor=root * two,
-            ),
+            Stage("scores, scaled", scaled, bhts, 4, mask),
+            Stage("scores, half scaled", self.raw * fourth, bhts, 3, "scale"),
+            Stage("scores, scaled for base 2", scaled * two, bhts, 4, mask),
         ]
         self.stages += self.scores
         if causal:

@@ -10,7 +10,7 @@ from typing import Any
 from steps.debugger.load import unless_memory
 from steps.debugger.run import place_of
 from steps.pytorch import nn, torch
-from steps.walk.recorder import tensors_in
+from steps.walk.recorder import tensors_in, version
 from steps.walk.source import Place
 
 EXACT = 1e-9  # of the largest number: how near a sum of known tensors must come
@@ -194,7 +194,7 @@ class Clock:
 def states(frame: FrameType) -> dict[str, tuple[int, int]]:
     """Which tensor each name of a function stands for, and how often it was changed."""
     return {
-        name: (id(value), 0 if value.is_inference() else value._version)
+        name: (id(value), version(value))
         for name, value in frame.f_locals.items()
         if isinstance(value, torch.Tensor)
     }

@@ -92,7 +92,7 @@ def steps(case: Case) -> Iterator[Step]:
     )
     counts = next((n for n, said in letters.items() if said in STARTS), "")
     for p in caches:
-        for made in cache_classes(case, p):
+        for made in cache_classes(case):
             words = f"{p.name}={made.__name__}()"
             yield Step(words, made, p.name, counts=counts)
         told = tuple(s for s in switches if s != p.name)
@@ -115,7 +115,7 @@ def nothing(case: Case) -> set[str]:
     }
 
 
-def cache_classes(case: Case, p: inspect.Parameter) -> list[type]:
+def cache_classes(case: Case) -> list[type]:
     """Classes of the file that are caches, by their names, made without arguments."""
     forward = inspect.unwrap(type(case.module).forward)
     names = getattr(forward, "__globals__", {})

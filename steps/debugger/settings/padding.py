@@ -12,7 +12,7 @@ from steps.debugger.load import first_line
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import Node, Run
 from steps.debugger.settings.context import without_mask
-from steps.debugger.settings.runs import near, off, output_of
+from steps.debugger.settings.runs import NEAR, off, output_of
 from steps.pytorch import torch
 
 HIDDEN = 2  # tokens of the last sentence
@@ -109,7 +109,7 @@ def padding(case: Case) -> Diagnosis | str | None:
         return only_alone(padded)
     case.given.add(name)
     outs = [(mask, output_of(padded.with_mask(mask), case.x)) for mask in ran]
-    changing = [m for m, out in outs if out is not None and not near(out, bare)]
+    changing = [m for m, out in outs if out is not None and off(out, bare) > NEAR]
     if not changing:
         return without_effect(padded, ran[0])
     if any(keeps_apart(padded, mask) for mask in changing):

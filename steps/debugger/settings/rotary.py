@@ -17,7 +17,6 @@ from steps.walk.source import Place
 
 FAR = 1e-3  # of the largest number: no table in float32 is so inexact
 TURNING = ("cos", "sin", "polar", "view_as_complex")
-SCORES = "queries and keys each turned by their own place, in the same direction"
 
 
 def rotary(case: Case) -> Diagnosis | str | None:

@@ -3,6 +3,7 @@
 from steps.debugger.case import Case, plainly
 from steps.debugger.run import Node, Run
 from steps.pytorch import torch
+from steps.walk.recorder import storage
 
 NEAR = 1e-6  # of the largest output
 
@@ -22,10 +23,6 @@ def off(one: torch.Tensor, two: torch.Tensor) -> float:
         return 0.0
     gap = float((one.double() - two.double()).abs().max())
     return float("inf") if gap != gap else gap / (float(two.abs().max()) or 1.0)
-
-
-def near(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return off(one, two) <= NEAR
 
 
 def output_of(case: Case, x: torch.Tensor) -> torch.Tensor | None:
@@ -51,5 +48,4 @@ def pairs_of(run: Run, other: Run) -> list[tuple[Node, Node]]:
 
 def reads(node: Node, tensor: torch.Tensor) -> bool:
     """Whether an operation was given a tensor, or a view of it."""
-    key = tensor.untyped_storage()._cdata
-    return any(t.untyped_storage()._cdata == key for t in node.entry.inputs)
+    return any(storage(t) == storage(tensor) for t in node.entry.inputs)
