@@ -115,3 +115,34 @@ def test_what_cannot_be_mended_has_no_repair(tmp_path):
     )
     with examined(tmp_path, source) as case:
         assert find(case, budget=0.5) == []
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        "if x.shape[1] > 10**5: os.remove(VICTIM)",
+        "import os; y = os.remove(VICTIM) if x.shape[1] > 10**5 else None",
+        "self.told = open(VICTIM).close() if x.dim() == 3 else open(VICTIM, 'w')",
+    ],
+)
+def test_no_change_is_run_where_the_file_reaches_beyond_numbers(tmp_path, guarded):
+    victim = tmp_path / "victim.txt"
+    victim.write_text("here")
+    wrong = samples()["packed_scores_with_values"].source.splitlines()
+    at = next(n for n, line in enumerate(wrong) if "def forward" in line) + 1
+    wrong.insert(at, f"        {guarded}")
+    source = "\n".join(["import os", f"VICTIM = {str(victim)!r}", *wrong]) + "\n"
+    with examined(tmp_path, source) as case:
+        assert find(case) == []
+        assert any("change that mends" in said for said in case.not_tried)
+    assert victim.read_text() == "here"
+
+
+def test_a_change_that_makes_a_loop_endless_ends(tmp_path):
+    wrong = samples()["packed_scores_with_values"].source.splitlines()
+    at = next(n for n, line in enumerate(wrong) if "def forward" in line) + 1
+    loop = ["        i = 0", "        while i < 3:", "            i += 1"]
+    with examined(
+        tmp_path, "\n".join([*wrong[:at], *loop, *wrong[at:]]) + "\n"
+    ) as case:
+        assert find(case)

@@ -316,7 +316,9 @@ def at_other_widths(
         with contextlib.suppress(Exception):
             other = fitted(cls, build(cls, replace(ours, D=D, d_in=d_in)))
             case = asked.run(other.module, file, other.sizes, other)
-            if isinstance(case, Case) and merit(case) >= RIGHT:
+            if not isinstance(case, Case) or case.T != ours.T:
+                continue
+            if merit(case) >= RIGHT:
                 case.notes.append(f"At other sizes than {built.how} it runs.")
                 return case
     return None

@@ -16,7 +16,17 @@ OUTWARD = {"open", "exec", "eval", "compile", "input", "__import__", "breakpoint
 COMPUTING = {
     *("torch", "math", "cmath", "numpy", "einops", "random", "copy", "functools"),
     *("itertools", "operator", "typing", "collections", "dataclasses", "enum", "abc"),
-    *("builtins", "types", "warnings", "time", "string", "re", "numbers", "contextlib"),
+    *(
+        "builtins",
+        "types",
+        "warnings",
+        "time",
+        "string",
+        "logging",
+        "re",
+        "numbers",
+        "contextlib",
+    ),
 }
 
 
@@ -65,17 +75,21 @@ class Program:
             if function is not None:
                 self.parts.append(Part(node, owner, function))
 
-    @property
-    def reaches_out(self) -> str:
-        """A call in a function of the file that may do more than compute, such as
-        os.remove; "" where there is none. With changed lines it might do anything."""
+    def reaches_out(self, seen: Seen) -> str:
+        """What a function that ran calls or imports that may do more than compute, such
+        as os.remove; "" for nothing. With changed lines it might do anything."""
         for part in self.parts:
+            if seen.scopes.keys().isdisjoint(part.lines):
+                continue
             for node in ast.walk(part.node):
-                if isinstance(node, ast.Call):
-                    root = node.func
-                    while isinstance(root, ast.Attribute):
-                        root = root.value
-                    name = root.id if isinstance(root, ast.Name) else ""
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    tops = [alias.name.partition(".")[0] for alias in node.names]
+                    if isinstance(node, ast.ImportFrom):
+                        tops = [(node.module or "").partition(".")[0]]
+                    if not COMPUTING.issuperset(tops):
+                        return ast.unparse(node)
+                elif isinstance(node, ast.Call):
+                    name = root_of(node.func)
                     if name in OUTWARD or self.foreign(name):
                         return ast.unparse(node.func)
         return ""
@@ -151,6 +165,13 @@ class Program:
             return call()
         finally:
             sys.settrace(before)
+
+
+def root_of(node: ast.expr) -> str:
+    """The name that an attribute of attributes starts with, or ""."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def stored(tree: ast.AST) -> set[str]:

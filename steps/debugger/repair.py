@@ -634,11 +634,11 @@ def find(
     end = time.process_time() + budget
     accept = accept or right_output(case)
     shop = Workshop(case, accept, make or case.make)
-    outward = shop.program.reaches_out
-    if outward:
-        case.not_tried.append(f"a change that mends it: the file calls {outward}")
-        return []
     shop.watch()
+    outward = shop.program.reaches_out(shop.seen)
+    if outward:
+        case.not_tried.append(f"a change that mends it: the file has {outward}")
+        return []
     search = Search(shop, end, time.monotonic() + LONGEST_SEARCH)
     singles = candidates(shop, width_of(case))
     search.through(singles)
