@@ -133,6 +133,8 @@ def check(
     def show(found: Diagnosis) -> None:
         progress.end()
         told = found.json() if as_json else "\n" * bool(results) + str(found)
+        if strict and found.risks and not as_json and found.verdict != "fault":
+            told += "\n--strict: a risk counts as a fault."
         results.append(found)
         try:
             print(told, flush=True)

@@ -131,7 +131,8 @@ class Diagnosis:
 
     def others(self) -> str:
         """Where else a change mends it; "" for nowhere."""
-        lines = sorted({repair[0]["line"] for repair in self.also})
+        own = {change["line"] for change in self.repair or ()}
+        lines = sorted({repair[0]["line"] for repair in self.also} - own)
         s, said = "s" * (len(lines) > 1), ", ".join(map(str, lines))
         return f"A change at line{s} {said} mends it as well." if lines else ""
 

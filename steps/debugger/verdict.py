@@ -166,7 +166,9 @@ def mended(case: Case, finding: Diagnosis, repairs: list[Repair]) -> Diagnosis:
             finding.message += f" It shows at line {seen}."
             finding.seen_at = seen
     before = f"what is returned is {best.without:.2g} off"
-    if not best.without < math.inf:
+    if math.isnan(best.without):
+        before = "what is returned has NaN"
+    elif best.without == math.inf:
         raises = case.run.error is not None
         before = "forward raises" if raises else "what is returned has another shape"
     proof = (
@@ -425,6 +427,8 @@ def remarks(case: Case) -> list[str]:
 
 def differences(case: Case) -> Iterator[str]:
     """What a right module does in another way than the article."""
+    if case.judgement is None or not case.judgement.clean:
+        return  # cleared by its weights: its stages are not known
     heads = case.judged.heads
     names = {label.stage.name for label in case.labels.values()}
     if heads.layout and not heads.given:
@@ -510,7 +514,8 @@ def without_heads(case: Case) -> Diagnosis:
         "and values apart, so only the outputs were compared."
     )
     result = cannot_tell(case, reason, None)
-    leaks = [text for bad, text in said if bad]
+    # With what the reader hands over, an output may read anything.
+    leaks = [text for bad, text in said if bad and case.asked_call is None]
     if leaks:
         node = run.node_of(run.output) if run.output is not None else None
         message = " ".join([reason, *leaks])

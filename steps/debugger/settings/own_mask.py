@@ -19,7 +19,11 @@ def own_mask(case: Case) -> Diagnosis | str | None:
         return None
     name = case.mask.name
     p = next(p for p in parameters_of(case.module) if p.name == name)
-    tables = triangles(case)
+    tables = {
+        path: table
+        for path, table in triangles(case).items()
+        if any(reads(node, table) for node in case.run.nodes)
+    }
     why = " and ".join([*tables, *switched_on(case.module)])
     if p.default is not None or not why:
         return None
