@@ -98,7 +98,7 @@ def proved(case: Case, finding: Diagnosis, quick: bool) -> Diagnosis:
         repairs = find(
             case,
             prefer=finding.line,
-            spare=lambda repair: omits(case, repair),
+            spare=lambda r: not r.proof.usual or omits(case, r),
             confirm=lambda module: all_right(case, module, PROBES),
         )
         if repairs:
