@@ -32,7 +32,12 @@ from steps.debugger.load import (
 )
 from steps.debugger.result import Diagnosis
 from steps.debugger.run import squares_of, state_of
-from steps.debugger.verdict import conclude, constructor_raised, unwanted_mask
+from steps.debugger.verdict import (
+    conclude,
+    constructor_raised,
+    other_input,
+    unwanted_mask,
+)
 from steps.debugger.ways import RIGHT, best_way, merit
 from steps.errors import UserError
 from steps.pytorch import nn, torch
@@ -312,7 +317,10 @@ def at_other_widths(
     if built.again is None:
         return None
     ours = Sizes()
-    for D, d_in in ((16, ours.d_in), (ours.D, ours.d_out), (16, 16 * ours.H)):
+    told = set(built.named.values())
+    widths = [(16, ours.d_in), (ours.D, ours.d_out), (16, 16 * ours.H)]
+    # A class that is told both widths has to work where they differ.
+    for D, d_in in widths[: 1 if {"d_in", "d_out"} <= told else None]:
         with contextlib.suppress(Exception):
             other = fitted(cls, build(cls, replace(ours, D=D, d_in=d_in)))
             case = asked.run(other.module, file, other.sizes, other)
@@ -349,8 +357,11 @@ def examine_instance(module: nn.Module, asked: Asked, said: str) -> Diagnosis:
         case = asked.run(copy_of(module), file, sizes, None)
         right = isinstance(case, Case) and merit(case) >= RIGHT
         if not right and type(module).__module__.startswith("torch."):
-            name = type(module).__name__
-            raise UserError(f"{name} is PyTorch's own; no line of it is the file's")
+            own = (
+                f"{type(module).__name__} is PyTorch's own; no line of it is the file's"
+            )
+            other = other_input(case) if isinstance(case, Case) else ""
+            raise UserError(other or own)
         result = case if isinstance(case, Diagnosis) else conclude(case, asked.quick)
         result.examined = result.examined or said
         if result.verdict == "no fault":
