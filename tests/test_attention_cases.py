@@ -95,7 +95,6 @@ BEYOND = {
     "summed_values_of_the_first_head": UNPROVED,
     "tensordot_mask_inverted": UNPROVED,
     "notebook_width_not_checked": "rounding head_dim down is allowed elsewhere",
-    "padded_masked_scores_lost": "the change found is right only where there is a mask",
     "vmapped_over_tokens": "inside torch.vmap only the result is seen",
 }
 
