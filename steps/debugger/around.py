@@ -11,6 +11,7 @@ from steps.debugger.arguments import Sizes, plain
 from steps.debugger.build import Built
 from steps.debugger.calls import is_mask, ways_to_call
 from steps.debugger.file import File
+from steps.debugger.inputs import replaced
 from steps.debugger.residual import Found
 from steps.debugger.watch import Part, Watched, copied, watch, with_result
 from steps.pytorch import nn, torch
@@ -353,9 +354,7 @@ def causal(module: nn.Module, x: torch.Tensor, calls: list[tuple[tuple, dict]]) 
             other = x.clone()
             if changed is not None:
                 other[:, changed] *= OTHER
-            new = tuple(other if a is x else a for a in args)
-            more = {k: other if a is x else a for k, a in kwargs.items()}
-            made.append(result_of(module, new, more))
+            made.append(result_of(module, *replaced(args, kwargs, x, other)))
         one, ahead, behind = made
         if one is None or ahead is None or behind is None or one.shape != x.shape:
             continue

@@ -239,9 +239,7 @@ class Case:
         def how(module: nn.Module, x: torch.Tensor) -> tuple[tuple, dict]:
             args, kwargs = way.arguments(module, x)
             if self.tokens_first and x.dim() == 3:
-                turned = x.transpose(0, 1)
-                args = tuple(turned if value is x else value for value in args)
-                kwargs = {k: turned if v is x else v for k, v in kwargs.items()}
+                return replaced(args, kwargs, x, x.transpose(0, 1))
             return args, kwargs
 
         made = self.again(way.said, how)

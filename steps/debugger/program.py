@@ -14,20 +14,11 @@ from typing import Any
 # What reaches beyond numbers, and the modules whose functions do not.
 OUTWARD = {"open", "exec", "eval", "compile", "input", "__import__", "breakpoint"}
 COMPUTING = {
-    *("torch", "math", "cmath", "numpy", "einops", "random", "copy", "functools"),
-    *("itertools", "operator", "typing", "collections", "dataclasses", "enum", "abc"),
-    *(
-        "builtins",
-        "types",
-        "warnings",
-        "time",
-        "string",
-        "logging",
-        "re",
-        "numbers",
-        "contextlib",
-    ),
-}
+    "torch", "math", "cmath", "numpy", "einops", "random", "copy", "functools",
+    "itertools", "operator", "typing", "collections", "dataclasses", "enum", "abc",
+    "builtins", "types", "warnings", "time", "string", "logging", "re", "numbers",
+    "contextlib",
+}  # fmt: skip
 
 
 @dataclass(eq=False)

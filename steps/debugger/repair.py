@@ -17,13 +17,21 @@ from steps.debugger.calls import says_tokens_first
 from steps.debugger.case import Case, masks_in
 from steps.debugger.contain import in_main_thread
 from steps.debugger.edits import Edit, applied, edits, spots
-from steps.debugger.inputs import opened
+from steps.debugger.inputs import opened, replaced
 from steps.debugger.program import Program, Seen
-from steps.debugger.readings import Given, Outputs, Reading, letters_of, outputs
+from steps.debugger.readings import (
+    Given,
+    Outputs,
+    Reading,
+    letters_of,
+    outputs,
+    parted,
+)
 from steps.debugger.run import is_weight, state_of
 from steps.debugger.ways import ways
 from steps.pytorch import nn, torch
 from steps.walk.recorder import storage, tensors_in
+from steps.walk.source import trace_of
 
 TorchFunctionMode = torch.overrides.TorchFunctionMode
 
@@ -213,9 +221,7 @@ def trial_of(case: Case, x: torch.Tensor, seed: int) -> Trial:
         if seed:
             drawn = torch.Generator().manual_seed(seed)
             new = torch.randn(main.shape, generator=drawn, dtype=main.dtype)
-            args = tuple(new if value is main else value for value in args)
-            kwargs = {k: new if value is main else value for k, value in kwargs.items()}
-            main = new
+            (args, kwargs), main = replaced(args, kwargs, main, new), new
         turn = arrangement(case, main)
     if main.dim() == 5:
         return Trial(args, kwargs, Given(main, heads=main.unbind(2)), as_they_are, main)
@@ -230,12 +236,9 @@ def trial_in_form(case: Case, x: torch.Tensor) -> Trial:
     args, kwargs = case.arguments(case.module, x)
     given = Given(x)
     if case.form.packed:
-        layout = case.form.layouts()[0]
-        H = case.form.heads
-        sizes = {"3": 3, "H": H, "D": x.shape[-1] // (3 * H)}
-        parted = x.unflatten(-1, [sizes[a] for a in layout])
-        ordered = parted.permute(0, 1, *(2 + layout.index(a) for a in "3HD"))
-        given = Given(x, heads=ordered.unbind(2))
+        layout, H = case.form.layouts()[0], case.form.heads
+        heads = parted(x, layout, H, x.shape[-1] // (3 * H)).transpose(2, 3)
+        given = Given(x, heads=heads.unbind())
     return Trial(args, kwargs, given, case.turned, case.form.given(x))
 
 
@@ -457,25 +460,13 @@ class Kept:
         self.numbers = [(t, t._version, n) for t, _, n in self.numbers]
 
 
-def line_in(error: BaseException, path: str) -> int | None:
-    """The last line of a file on the way to an error."""
-    line, at = None, error.__traceback__
-    while at is not None:
-        if at.tb_frame.f_code.co_filename == path:
-            line = at.tb_lineno
-        at = at.tb_next
-    return line
-
-
 class Workshop:
     """The module under examination, run with lines of its file reading otherwise."""
 
-    def __init__(
-        self, case: Case, accept: Accept, make: Callable[[], nn.Module] | None
-    ) -> None:
+    def __init__(self, case: Case, accept: Accept) -> None:
         self.case, self.accept = case, accept
-        self.make = make
-        if make is None and case.built is not None:
+        self.make = case.make
+        if self.make is None and case.built is not None:
             again = case.built.again
             self.make = None if again is None else lambda: again(case.sizes)
         own = sys.modules.get(type(case.module).__module__)
@@ -501,7 +492,8 @@ class Workshop:
         try:
             self.run_watched(self.seen)
         except Exception as error:
-            self.raised = line_in(error, self.case.file.path)
+            place = trace_of(error, self.case.file.path)
+            self.raised = place.tb_lineno if place is not None else None
 
     def run_watched(self, seen: Seen) -> None:
         """Run it, noting what is in scope; may raise what it raises."""
@@ -545,7 +537,8 @@ class Workshop:
         except Endless:
             return None, 0
         except Exception as error:
-            return None, line_in(error, self.case.file.path) or 0
+            place = trace_of(error, self.case.file.path)
+            return None, place.tb_lineno if place is not None else 0
 
 
 class Endless(BaseException):
@@ -617,7 +610,6 @@ def find(
     case: Case,
     budget: float = 3.0,
     accept: Accept | None = None,
-    make: Callable[[], nn.Module] | None = None,
     confirm: Callable[[nn.Module], bool] = lambda module: True,
     spare: Callable[[Repair], bool] = lambda repair: False,
     prefer: int | None = None,
@@ -627,13 +619,12 @@ def find(
     confirm: what must hold of the best as well, as the whole examination does.
     spare: what is no repair, whatever it proves. prefer: a line, where several mend it.
 
-    make: makes the module anew, where `case.built` does not say how.
     accept: what must hold, other than a right output; see RightOutput.
     budget: seconds of this process.
     """
     end = time.process_time() + budget
     accept = accept or right_output(case)
-    shop = Workshop(case, accept, make or case.make)
+    shop = Workshop(case, accept)
     shop.watch()
     outward = shop.program.reaches_out(shop.seen)
     if outward:
